@@ -1,0 +1,96 @@
+"""Adapters as the controller sees them: what is desired, what is in which slot, and which tensors a slot has.
+
+The host never touches a tensor's bytes: it names tensors, and the controller reads and writes them
+through its one door, which may be the device or the saver's host backup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredAdapter:
+    """One registered adapter.
+
+    Attributes:
+        name: validated name.
+        registration_id: unique for each registration, so a name that returns is another adapter.
+        slot: the slot the registry gave it.
+    """
+
+    name: str
+    registration_id: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedAdapter:
+    """An adapter read, checked and padded, ready to be written into its slot.
+
+    Attributes:
+        desired: whom it belongs to.
+        rank: its own LoRA rank.
+        alpha: its own LoRA alpha.
+        target_modules: the modules it really has, as suffixes, sorted.
+        tensors: slot tensor name to value, CPU, shape and dtype of the slot's tensor, zero-padded;
+            every tensor of the slot is there. Owned by this object.
+    """
+
+    desired: DesiredAdapter
+    rank: int
+    alpha: float
+    target_modules: tuple[str, ...]
+    tensors: Mapping[str, Tensor] = field(repr=False)
+
+
+@runtime_checkable
+class AdapterHost(Protocol):
+    """Adapter slots on a model, allocated once."""
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+
+    def desired(self) -> Mapping[str, DesiredAdapter]:
+        """What should be loaded (registered and not cleaned up), by name."""
+
+    def loaded(self) -> Mapping[str, DesiredAdapter]:
+        """What is loaded, by name."""
+
+    def slot_tensors(self, slot: int) -> Mapping[str, Tensor]:
+        """The parameters of one slot by their name in the model. The objects never change."""
+
+    def prepare(self, desired: DesiredAdapter) -> PreparedAdapter:
+        """Read and check an adapter's tensors. Touches no slot.
+
+        Raises:
+            AdapterError: the file is missing, malformed, does not fit, or holds NaN or infinity.
+        """
+
+    def install(self, prepared: PreparedAdapter) -> None:
+        """Record that the slot now holds this adapter: its rank, scale and targets. No bytes."""
+
+    def uninstall(self, name: str) -> None:
+        """Record that the slot of *name* is empty and let the registry free it. No bytes."""
+
+    def reinstate(self, loaded: Mapping[str, DesiredAdapter]) -> None:
+        """Undo: put the record of what is loaded back to an earlier answer of :meth:`loaded`. No bytes."""
+
+    def pushed(self, names: tuple[str, ...]) -> None:
+        """These adapters were committed in an engine (PENDING becomes ACTIVE)."""
+
+    def export(self, name: str, read: Callable[[str], Tensor]) -> tuple[int, float, tuple[str, ...], Mapping[str, Tensor]]:
+        """The adapter under PEFT names, cut to its own rank.
+
+        Args:
+            name: a loaded adapter.
+            read: gives the bytes of a slot tensor by name; the result aliases what it returns.
+
+        Returns:
+            rank, alpha, target_modules, tensors.
+        """

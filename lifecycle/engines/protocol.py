@@ -1,0 +1,84 @@
+"""A rollout engine as the trainer sees it: tagged memory, and content with acknowledged versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterPayload:
+    """One adapter as it is sent.
+
+    Attributes:
+        name: its name; requests name it so.
+        version: version id of these bytes.
+        rank: LoRA rank r.
+        alpha: LoRA alpha; the scale is alpha / r.
+        target_modules: suffixes of the module names it applies to.
+        tensors: PEFT names (``base_model.model...lora_A.weight``) to CPU or device tensors,
+            ``[r, in]`` and ``[out, r]``. Valid only until the call that receives them returns.
+    """
+
+    name: str
+    version: int
+    rank: int
+    alpha: float
+    target_modules: tuple[str, ...]
+    tensors: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """What an engine says of itself when asked.
+
+    Attributes:
+        instance_id: changes when the engine restarts. A new instance holds nothing.
+        resident: tags whose memory is mapped.
+        released: tags whose memory is given back.
+        versions: content group to the version that was committed; a missing group holds nothing valid.
+    """
+
+    instance_id: str
+    resident: frozenset[str] = frozenset()
+    released: frozenset[str] = frozenset()
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+
+@runtime_checkable
+class RolloutEngine(Protocol):
+    """An engine to hand over to. Versions move on ``commit`` only. Errors are :class:`~lifecycle.errors.EngineError`."""
+
+    @property
+    def name(self) -> str:
+        """A name that is unique among the engines of a run."""
+
+    def report(self) -> EngineReport:
+        """Ask the engine what it holds. Cheap; called at every update."""
+
+    def begin_update(self) -> None:
+        """Pause admission, drain, drop caches that depend on weights."""
+
+    def send_base(self, group: str, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Write the tensors of one base group. They alias the trainer's bytes; copy before returning."""
+
+    def load_adapter(self, payload: AdapterPayload) -> None:
+        """Load or replace one adapter. Copy before returning."""
+
+    def unload_adapter(self, name: str) -> None:
+        """Drop one adapter."""
+
+    def commit_update(self) -> None:
+        """Make what was sent the served content, under the versions it was sent with."""
+
+    def abort_update(self) -> None:
+        """Give up the update. What was touched holds no version any more and is not served."""
+
+    def release(self, tags: Iterable[str]) -> None:
+        """Give back the memory of these tags; those already released are skipped."""
+
+    def resume(self, tags: Iterable[str]) -> None:
+        """Take the memory of these tags again; those that are resident are skipped."""

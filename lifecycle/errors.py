@@ -1,0 +1,209 @@
+"""Errors, split by who caused them. Every one says what happened, why and what to do, and changes nothing.
+
+    LifecycleError
+    ├── EventRefused        the caller: the event may not happen in this state, or a guard fails
+    ├── ReentrantEvent      the caller: an event sent from inside another one
+    ├── BusyError           the caller: another thread's event did not end in time
+    ├── LeaseError          the caller: a lease was used after its end, or cannot be opened
+    ├── ConfigError         the caller: a combination that cannot work (also a ValueError)
+    ├── AdapterError        the caller: a bad adapter name, file, tensor or registration (also a ValueError)
+    ├── UnreadableTensor    the caller: no source holds the bytes that are asked for
+    ├── UnknownTag          the caller: a snapshot tag that does not exist (also a KeyError)
+    ├── SaverMisuse         the caller: a saver call that the real library answers by ending the process
+    ├── SaverError          the world: out of memory, a full or broken disk, a saver that frees nothing
+    ├── EngineError         the world: a rollout engine failed, or answered something else than asked
+    ├── AuditError          the world: the log could not be written
+    ├── TransitionFailed    the world: an effect failed and everything was undone
+    └── TrainerFaulted      us or the world: an undo failed; call recover()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from states import Refusal, TrainerEvent, TrainerState, Verdict
+
+
+class LifecycleError(Exception):
+    """The root of all errors of this library."""
+
+
+class EventRefused(LifecycleError):
+    """The event may not happen now. Nothing changed; one ``lifecycle.refused`` record was written.
+
+    Attributes:
+        event: what was asked.
+        state: the state the trainer is in.
+        verdicts: every guard that was asked.
+        failed: those that do not hold.
+        remedy: what to do.
+    """
+
+    def __init__(self, refusal: Refusal) -> None:
+        self.event: TrainerEvent = refusal.event
+        self.state: TrainerState = refusal.state
+        self.verdicts: tuple[Verdict, ...] = refusal.verdicts
+        self.failed: tuple[Verdict, ...] = refusal.failed
+        self.remedy: str = refusal.remedy
+        reasons = "; ".join(f"{verdict.name}: {verdict.because}" for verdict in self.failed)
+        super().__init__(f"{self.event} is refused in state {self.state}: {reasons}. What to do: {self.remedy}")
+
+
+class ReentrantEvent(LifecycleError):
+    """An event was sent by the thread that is still inside another one. Send it after that one has returned."""
+
+
+class BusyError(LifecycleError):
+    """Another thread's event did not end within the timeout. Wait for it, or raise ``event_timeout_s``."""
+
+
+class LeaseError(LifecycleError):
+    """A lease was used after its end. Open a new one with ``weights()``."""
+
+
+class ConfigError(LifecycleError, ValueError):
+    """A configuration that cannot work, refused before anything is allocated."""
+
+
+class AdapterError(LifecycleError, ValueError):
+    """A bad adapter: its name, directory, file, shape, values or registration.
+
+    Attributes:
+        adapter: the name as it was given.
+        why: what is wrong with it.
+    """
+
+    def __init__(self, adapter: str, why: str) -> None:
+        super().__init__(f"adapter {adapter!r}: {why}")
+        self.adapter = adapter
+        self.why = why
+
+
+class UnreadableTensor(LifecycleError):
+    """No source holds the bytes of this tensor in the version that is wanted.
+
+    Attributes:
+        tensor: its name.
+        why: what was looked at.
+    """
+
+    def __init__(self, tensor: str, why: str) -> None:
+        super().__init__(f"cannot read {tensor}: {why}")
+        self.tensor = tensor
+        self.why = why
+
+
+class UnknownTag(LifecycleError, KeyError):
+    """A snapshot tag that does not exist. Nothing was created.
+
+    Attributes:
+        tag: the tag that was asked for.
+        known: the tags that exist.
+    """
+
+    def __init__(self, tag: str, known: Sequence[str]) -> None:
+        super().__init__(tag)
+        self.tag = tag
+        self.known = tuple(known)
+
+    def __str__(self) -> str:
+        kept = ", ".join(self.known) or "none"
+        return f'no snapshot "{self.tag}" is kept (kept: {kept}); backup("{self.tag}") first'
+
+
+class SaverMisuse(LifecycleError):
+    """A call that the real torch_memory_saver answers by ending the process. It was not made.
+
+    Attributes:
+        call: the call, such as ``pause(actor/base)``.
+        why: why it is misuse.
+    """
+
+    def __init__(self, call: str, why: str) -> None:
+        super().__init__(f"{call}: {why}")
+        self.call = call
+        self.why = why
+
+
+class SaverError(LifecycleError):
+    """The saver could not do what was asked: out of memory, a full or broken disk, nothing freed.
+
+    Attributes:
+        tag: the region's tag.
+        why: what happened, with bytes.
+    """
+
+    def __init__(self, tag: str, why: str) -> None:
+        super().__init__(f"region {tag}: {why}")
+        self.tag = tag
+        self.why = why
+
+
+class EngineError(LifecycleError):
+    """A rollout engine failed.
+
+    Attributes:
+        engine: its name.
+        why: what it answered, or what it did not.
+    """
+
+    def __init__(self, engine: str, why: str) -> None:
+        super().__init__(f"engine {engine}: {why}")
+        self.engine = engine
+        self.why = why
+
+
+class AuditError(LifecycleError):
+    """The audit log could not be written. The transition's outcome does not depend on it.
+
+    Attributes:
+        path: the log's file.
+        outcome: what the transition came to, None when it was not begun.
+    """
+
+    def __init__(self, path: str, why: str, outcome: object = None) -> None:
+        super().__init__(f"audit log {path}: {why}")
+        self.path = path
+        self.outcome = outcome
+
+
+class TransitionFailed(LifecycleError):
+    """An effect failed; what was done before it has been undone and the state is as before.
+
+    Attributes:
+        event: the event.
+        state: the state the trainer is back in.
+        effect: name of the effect that failed.
+        cause: the error it raised (also ``__cause__``).
+    """
+
+    def __init__(self, event: TrainerEvent, state: TrainerState, effect: str, cause: BaseException) -> None:
+        super().__init__(
+            f"{event} failed in {effect} and was undone, the trainer is {state} as before: {cause}. "
+            f"What to do: mend the cause and send {event} again"
+        )
+        self.event = event
+        self.state = state
+        self.effect = effect
+        self.cause = cause
+
+
+class TrainerFaulted(LifecycleError):
+    """An effect failed and so did its undo. Every further event is refused until ``recover()``.
+
+    Attributes:
+        event: the event.
+        effect: name of the effect whose undo failed.
+        cause: the first error.
+        undo_error: the error of the undo.
+    """
+
+    def __init__(self, event: TrainerEvent, effect: str, cause: BaseException, undo_error: BaseException) -> None:
+        super().__init__(
+            f"{event} failed ({cause}) and undoing {effect} failed too ({undo_error}); the trainer is faulted. "
+            "What to do: call recover()"
+        )
+        self.event = event
+        self.effect = effect
+        self.cause = cause
+        self.undo_error = undo_error

@@ -1,0 +1,67 @@
+"""Decisions: what may happen to the trainer's memory, and why. Pure; imports neither torch nor lifecycle."""
+
+from __future__ import annotations
+
+from states.decision import Decision, NoChange, Refusal, Step, decide
+from states.effects import REVERSAL, Effect, Reversal
+from states.errors import TableError
+from states.facts import ContentFacts, EngineFacts, Facts, LeaseFacts
+from states.machine import TrainerMachine
+from states.names import (
+    ACTOR,
+    BUFFERS,
+    FROZEN_BASE,
+    OFFLOADED,
+    RESTING,
+    TRAINABLE_BASE,
+    Source,
+    Strategy,
+    TrainerEvent,
+    TrainerState,
+    adapter_group,
+)
+from states.row import Row, RowKind
+from states.rule import enable_weight_backup, makes_actor_copy, weight_sync_reads_saver_backup
+from states.sources import Read, decide_read, decide_reads
+from states.table import TABLE
+from states.verdict import Guard, Verdict, guard
+
+__all__ = [
+    "ACTOR",
+    "BUFFERS",
+    "FROZEN_BASE",
+    "OFFLOADED",
+    "RESTING",
+    "REVERSAL",
+    "TABLE",
+    "TRAINABLE_BASE",
+    "ContentFacts",
+    "Decision",
+    "Effect",
+    "EngineFacts",
+    "Facts",
+    "Guard",
+    "LeaseFacts",
+    "NoChange",
+    "Read",
+    "Refusal",
+    "Reversal",
+    "Row",
+    "RowKind",
+    "Source",
+    "Step",
+    "Strategy",
+    "TableError",
+    "TrainerEvent",
+    "TrainerMachine",
+    "TrainerState",
+    "Verdict",
+    "adapter_group",
+    "decide",
+    "decide_read",
+    "decide_reads",
+    "enable_weight_backup",
+    "guard",
+    "makes_actor_copy",
+    "weight_sync_reads_saver_backup",
+]

@@ -1,0 +1,155 @@
+"""``decide``: the pure question that is asked before anything happens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Never
+
+from states.effects import Effect
+from states.errors import TableError
+from states.facts import Facts
+from states.names import TrainerEvent, TrainerState
+from states.row import Row, RowKind
+from states.sources import Read, decide_reads
+from states.table import TABLE
+from states.verdict import Verdict
+
+
+class _NotABool:
+    """An outcome is one of three things; a truth value would hide which."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> Never:
+        raise TypeError(f"{type(self).__name__} has no truth value; match on Step, Refusal or NoChange")
+
+
+@dataclass(frozen=True, slots=True)
+class Step(_NotABool):
+    """The event may happen, on this edge.
+
+    Attributes:
+        state: the state it leaves.
+        event: the event.
+        edge: name of the row.
+        target: the state it reaches.
+        effects: what is done, in order.
+        verdicts: every selector and guard that was asked; all hold.
+        reads: where each content group would be read now.
+    """
+
+    state: TrainerState
+    event: TrainerEvent
+    edge: str
+    target: TrainerState
+    effects: tuple[Effect, ...]
+    verdicts: tuple[Verdict, ...]
+    reads: tuple[Read, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal(_NotABool):
+    """The event may not happen. Nothing changes.
+
+    Attributes:
+        state: the state the trainer is and stays in.
+        event: the event.
+        edge: the row that came nearest, empty when none fits.
+        verdicts: every selector and guard that was asked.
+    """
+
+    state: TrainerState
+    event: TrainerEvent
+    edge: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        """The verdicts that do not hold, in the order of the row."""
+        return tuple(verdict for verdict in self.verdicts if not verdict.holds)
+
+    @property
+    def remedy(self) -> str:
+        """What to do, of each failed verdict in turn."""
+        return "; ".join(dict.fromkeys(verdict.remedy for verdict in self.failed if verdict.remedy))
+
+
+@dataclass(frozen=True, slots=True)
+class NoChange(_NotABool):
+    """What the event asks for already holds. A recorded no-op with zero effects."""
+
+    state: TrainerState
+    event: TrainerEvent
+    verdicts: tuple[Verdict, ...]
+
+
+Decision = Step | Refusal | NoChange
+
+
+def decide(
+    state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tuple[Row, ...] = TABLE
+) -> Decision:
+    """Decide what *event* does in *state*, given the facts. Pure: equal arguments, equal answer.
+
+    Args:
+        state: the state the trainer is in.
+        event: what is asked.
+        facts: the record of this moment.
+        table: the rows; another one than the library's only in tests.
+
+    Returns:
+        A :class:`Step` with the chosen edge and its effects, a :class:`Refusal` with every failed
+        guard, or a :class:`NoChange`.
+
+    Raises:
+        TableError: two rows hold at once. The library's own table is enumerated against this.
+    """
+    rows = [row for row in table if row.source is state and row.event is event]
+    asked = [(row, tuple(selector(facts) for selector in row.when)) for row in rows]
+    chosen = [(row, verdicts) for row, verdicts in asked if all(verdicts)]
+    if len(chosen) > 1:
+        raise TableError(chosen[1][0].name, f"holds together with {chosen[0][0].name}")
+    if not chosen:
+        return _no_row(state, event, asked, table)
+    row, selected = chosen[0]
+    if row.kind is RowKind.SETTLED:
+        return NoChange(state, event, selected)
+    if row.kind is RowKind.REFUSING:
+        verdict = Verdict(f"not-{state}", holds=False, because=f"the trainer is {state}", remedy=row.remedy)
+        return Refusal(state, event, row.edge, (verdict,))
+    verdicts = selected + tuple(guard(facts) for guard in row.guards)
+    if not all(verdicts):
+        return Refusal(state, event, row.edge, verdicts)
+    return Step(state, event, row.edge, row.target, row.effects, verdicts, decide_reads(facts))
+
+
+def _no_row(
+    state: TrainerState,
+    event: TrainerEvent,
+    asked: list[tuple[Row, tuple[Verdict, ...]]],
+    table: tuple[Row, ...],
+) -> Refusal:
+    if asked:
+        verdicts = tuple(verdict for _, selectors in asked for verdict in selectors if not verdict.holds)
+        unique = tuple({verdict.name: verdict for verdict in verdicts}.values())
+        return Refusal(state, event, "", unique)
+    leaves = sorted({row.source for row in table if row.event is event and row.kind is RowKind.MOVE})
+    verdict = Verdict(
+        "the-event-leaves-this-state",
+        holds=False,
+        because=f"{event} leaves from {', '.join(leaves)}, not from {state}",
+        remedy=_way_to(leaves),
+    )
+    return Refusal(state, event, "", (verdict,))
+
+
+_WAYS = {
+    TrainerState.AWAKE: "wake_up() first",
+    TrainerState.SLEEPING: "sleep() first",
+    TrainerState.ADAPTER_RECONCILING: "reconcile_adapters() sends this event itself",
+    TrainerState.FAULTED: "there is nothing to recover",
+}
+
+
+def _way_to(leaves: list[TrainerState]) -> str:
+    return next((_WAYS[state] for state in leaves if state in _WAYS), "")

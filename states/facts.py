@@ -1,0 +1,163 @@
+"""The frozen record of what guards may look at. Shared facts are equal on every rank, local ones are not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from states.names import ACTOR, FROZEN_BASE, Strategy, TrainerState
+
+SHARED: Final = {"scope": "shared"}
+LOCAL: Final = {"scope": "local"}
+
+BACKUPS: Final = ("none", "cpu", "disk", "unplaced")
+TARGETS: Final = ("cpu", "disk", None)
+
+
+@dataclass(frozen=True, slots=True)
+class ContentFacts:
+    """Where one content group stands: which version is wanted, and which versions are held where.
+
+    Attributes:
+        group: ``frozen-base``, ``trainable-base``, ``buffers`` or ``adapter/NAME``.
+        version: id of the actor's newest bytes. Equal ids mean equal bytes.
+        live: id of the bytes on the device, None while they are paused or undefined.
+        saver: id of the bytes in the saver's host backup, None when it cannot be read.
+        copies: (snapshot tag, id) of every snapshot that holds *all* tensors of the group.
+        backup: what happens to the bytes when the region is paused: ``cpu`` and ``disk`` come back
+            on resume, ``none`` comes back without values, ``unplaced`` memory is never paused.
+        frozen: the bytes never change while the group exists.
+        unreadable: names of tensors that no source can serve now (a few, for the message).
+    """
+
+    group: str = FROZEN_BASE
+    version: int = 1
+    live: int | None = 1
+    saver: int | None = None
+    copies: tuple[tuple[str, int], ...] = ()
+    backup: str = "cpu"
+    frozen: bool = True
+    unreadable: tuple[str, ...] = ()
+
+    def copy_version(self, tag: str) -> int | None:
+        """Version of this group in snapshot *tag*, None when the snapshot lacks it."""
+        return dict(self.copies).get(tag)
+
+    def fresh_copies(self) -> tuple[str, ...]:
+        """Tags of the snapshots that hold the newest version."""
+        return tuple(tag for tag, held in self.copies if held == self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFacts:
+    """An open lease, or a tensor that outlived one.
+
+    Attributes:
+        holder: who reads; named in refusals.
+        source: ``live``, ``saver-backup`` or ``snapshot:TAG``: the memory that must stay as it is.
+        groups: the content groups it reads.
+        leaked: names of tensors that are still alive although their lease was closed.
+    """
+
+    holder: str
+    source: str
+    groups: tuple[str, ...]
+    leaked: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """The holder, and the tensors if they outlived their lease."""
+        if self.leaked:
+            return f"{self.holder} (closed, but {', '.join(self.leaked)} outlived it)"
+        return self.holder
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What a rollout engine has acknowledged.
+
+    Attributes:
+        name: the engine.
+        weights_resident: it holds its ``weights`` tag; None when it is unknown.
+        stale: groups whose acknowledged version is not the trainer's, in sending order.
+        extra: adapters it holds that the trainer no longer has.
+        fenced: why it may not serve, empty when it may.
+    """
+
+    name: str
+    weights_resident: bool | None = True
+    stale: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    fenced: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything a guard may look at, gathered once per event. Bytes are in bytes."""
+
+    # configuration
+    colocate: bool = field(default=True, metadata=SHARED)
+    lora: bool = field(default=True, metadata=SHARED)
+    offload_target: str | None = field(default="cpu", metadata=SHARED)
+    with_ref: bool = field(default=False, metadata=SHARED)
+    with_teacher: bool = field(default=False, metadata=SHARED)
+    keep_old_actor: bool = field(default=False, metadata=SHARED)
+    strategy: str = field(default=Strategy.REFERENCE.value, metadata=SHARED)
+    # versions and plans
+    active_model: str = field(default=ACTOR, metadata=SHARED)
+    models: tuple[str, ...] = field(default=(), metadata=SHARED)
+    contents: tuple[ContentFacts, ...] = field(default=(ContentFacts(),), metadata=SHARED)
+    origin: TrainerState | None = field(default=None, metadata=SHARED)
+    to_load: tuple[str, ...] = field(default=(), metadata=SHARED)
+    to_retire: tuple[str, ...] = field(default=(), metadata=SHARED)
+    touched: tuple[str, ...] = field(default=(), metadata=SHARED)
+    step_open: bool = field(default=False, metadata=SHARED)
+    step_unknown: tuple[str, ...] = field(default=(), metadata=SHARED)
+    accumulated: tuple[str, ...] = field(default=(), metadata=SHARED)
+    switch_target: str = field(default=ACTOR, metadata=SHARED)
+    engines: tuple[EngineFacts, ...] = field(default=(), metadata=SHARED)
+    # this rank
+    saver_enabled: bool = field(default=True, metadata=LOCAL)
+    leases: tuple[LeaseFacts, ...] = field(default=(), metadata=LOCAL)
+    strays: tuple[str, ...] = field(default=(), metadata=LOCAL)
+    unwritable: tuple[str, ...] = field(default=(), metadata=LOCAL)
+    gradients_kept: bool = field(default=True, metadata=LOCAL)
+    backup_need_bytes: int = field(default=0, metadata=LOCAL)
+    host_free_bytes: int | None = field(default=None, metadata=LOCAL)
+    disk_need_bytes: int = field(default=0, metadata=LOCAL)
+    disk_free_bytes: int | None = field(default=None, metadata=LOCAL)
+    disk_is_real: bool = field(default=True, metadata=LOCAL)
+    disk_problem: str = field(default="", metadata=LOCAL)
+    resume_need_bytes: int = field(default=0, metadata=LOCAL)
+    device_free_bytes: int | None = field(default=None, metadata=LOCAL)
+    transport_bytes: int = field(default=0, metadata=LOCAL)
+    active_tags: int = field(default=1, metadata=LOCAL)
+    paused_tags: int = field(default=0, metadata=LOCAL)
+    scratch_paused: bool = field(default=False, metadata=LOCAL)
+
+    def __post_init__(self) -> None:
+        """Refuse values that no guard knows.
+
+        Raises:
+            ValueError: an offload target, strategy or backup kind that does not exist.
+        """
+        if self.offload_target not in TARGETS:
+            raise ValueError(f"offload_target is {self.offload_target!r}; use 'cpu', 'disk' or None")
+        Strategy(self.strategy)
+        for content in self.contents:
+            if content.backup not in BACKUPS:
+                raise ValueError(f"{content.group}: backup is {content.backup!r}; use one of {BACKUPS}")
+
+    def content(self, group: str) -> ContentFacts | None:
+        """The facts of one content group, None when the trainer has no such group."""
+        return next((one for one in self.contents if one.group == group), None)
+
+    def shared(self) -> dict[str, Any]:
+        """The facts that must be equal on every rank, by name."""
+        return self._scoped("shared")
+
+    def local(self) -> dict[str, Any]:
+        """The facts of this rank alone, by name."""
+        return self._scoped("local")
+
+    def _scoped(self, scope: str) -> dict[str, Any]:
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.metadata["scope"] == scope}

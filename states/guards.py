@@ -1,0 +1,203 @@
+"""Guards about the trainer itself: steps, models, leases and the plan.
+
+A guard is a sentence about the facts. What it says when it fails is read by somebody whose training
+run has just stopped, so it names the holder, the tensor or the number, and the next step.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from states.facts import Facts, LeaseFacts
+from states.names import ACTOR, BUFFERS, RESTING, TRAINABLE_BASE, Source, TrainerState
+from states.verdict import Answer, Guard, guard
+
+
+def _held(leases: tuple[LeaseFacts, ...], what: str) -> Answer:
+    if not leases:
+        return True, f"no lease is open over {what}", ""
+    holders = "; ".join(lease.describe() for lease in leases)
+    return (
+        False,
+        f"{len(leases)} lease(s) still read {what}: {holders}",
+        "exhaust or close the lease, drop tensors that outlived it, or materialise() it first",
+    )
+
+
+def _changed_groups(facts: Facts) -> set[str]:
+    return {*facts.touched, BUFFERS, TRAINABLE_BASE}
+
+
+@guard()
+def no_step_in_flight(facts: Facts) -> Answer:
+    """No training step is open."""
+    return not facts.step_open, f"step open: {facts.step_open}", "leave the step() block first"
+
+
+@guard()
+def a_step_is_open(facts: Facts) -> Answer:
+    """A training step was opened."""
+    return facts.step_open, f"step open: {facts.step_open}", "open one with step(adapters) around the work"
+
+
+@guard()
+def step_adapters_are_loaded(facts: Facts) -> Answer:
+    """Every adapter that the step names is loaded."""
+    if facts.step_unknown:
+        return (
+            False,
+            f"not loaded: {', '.join(facts.step_unknown)}",
+            "register the adapter and call reconcile_adapters() first",
+        )
+    return True, "all adapters of the step are loaded", ""
+
+
+@guard(scope="local")
+def accumulated_gradients_can_be_kept(facts: Facts) -> Answer:
+    """Gradients of an accumulation that is under way survive the pause of their region."""
+    if not facts.accumulated:
+        return True, "no gradients are accumulated", ""
+    return (
+        facts.gradients_kept,
+        f"gradients are accumulated for {', '.join(facts.accumulated)}",
+        "finish the accumulation with an optimizer step, or place the gradients where they can be copied to the host",
+    )
+
+
+@guard()
+def active_model_is_the_actor(facts: Facts) -> Answer:
+    """The model in live memory is the actor."""
+    return (
+        facts.active_model == ACTOR,
+        f'the active model is "{facts.active_model}"',
+        'switch_model("actor") first',
+    )
+
+
+@guard(scope="local")
+def no_lease_over_live_weights(facts: Facts) -> Answer:
+    """No lease is open on memory that a pause gives back."""
+    return _held(tuple(one for one in facts.leases if one.source == Source.LIVE), "live weights")
+
+
+@guard(scope="local")
+def no_lease_over_the_saver_backup(facts: Facts) -> Answer:
+    """No lease is open on host memory that a resume frees."""
+    return _held(tuple(one for one in facts.leases if one.source == Source.SAVER_BACKUP), "the saver's backup")
+
+
+@guard(scope="local")
+def no_lease_over_what_reconcile_writes(facts: Facts) -> Answer:
+    """No lease is open over an adapter that is loaded, replaced or retired."""
+    changed = {f"adapter/{name}" for name in (*facts.to_load, *facts.to_retire)}
+    return _held(tuple(one for one in facts.leases if changed & set(one.groups)), "adapters that change")
+
+
+@guard(scope="local")
+def no_lease_over_what_the_step_changes(facts: Facts) -> Answer:
+    """No lease is open over live bytes that a training step changes. Frozen bytes may be read on."""
+    changed = _changed_groups(facts)
+    leases = tuple(one for one in facts.leases if one.source == Source.LIVE and changed & set(one.groups))
+    return _held(leases, "weights that the step changes")
+
+
+@guard(scope="local")
+def no_lease_over_the_actor_copy(facts: Facts) -> Answer:
+    """No lease is open over bytes of the ``actor`` copy that a new backup overwrites."""
+    changed = _changed_groups(facts) | {f"adapter/{name}" for name in (*facts.to_load, *facts.to_retire)}
+    leases = tuple(one for one in facts.leases if one.source == f"snapshot:{ACTOR}" and changed & set(one.groups))
+    return _held(leases, 'the "actor" copy')
+
+
+@guard(scope="local")
+def no_lease_open(facts: Facts) -> Answer:
+    """No lease is open at all."""
+    return _held(facts.leases, "weights")
+
+
+@guard()
+def something_to_reconcile(facts: Facts) -> Answer:
+    """An adapter is to be loaded, replaced or retired."""
+    changes = (*facts.to_load, *facts.to_retire)
+    return bool(changes), f"load {list(facts.to_load)}, retire {list(facts.to_retire)}", "nothing is to be done"
+
+
+@guard()
+def nothing_to_reconcile(facts: Facts) -> Answer:
+    """The loaded adapters are the registered ones."""
+    changes = (*facts.to_load, *facts.to_retire)
+    return not changes, f"load {list(facts.to_load)}, retire {list(facts.to_retire)}", "reconcile_adapters()"
+
+
+@guard(scope="local")
+def adapter_bytes_can_be_written(facts: Facts) -> Answer:
+    """The slots are on the device, or paused with a host backup that resume brings back."""
+    if not facts.unwritable:
+        return True, "every slot tensor is on the device or has a host backup", ""
+    names = ", ".join(facts.unwritable[:3])
+    return False, f"no writable bytes for {names}", "wake_up() first, or place the adapters with a cpu backup"
+
+
+@guard()
+def switch_target_exists(facts: Facts) -> Answer:
+    """A copy of the model to switch to is kept."""
+    kept = ", ".join(facts.models) or "none"
+    return (
+        facts.switch_target in facts.models,
+        f'"{facts.switch_target}" is wanted, kept are: {kept}',
+        f'keep_model("{facts.switch_target}", tensors) first, or switch to one that is kept',
+    )
+
+
+@guard()
+def switches_to_another_model(facts: Facts) -> Answer:
+    """The target is not the active model, or its bytes are not all in live memory."""
+    return (
+        not _is_switched(facts),
+        f'active is "{facts.active_model}", wanted is "{facts.switch_target}"',
+        "nothing is to be done",
+    )
+
+
+@guard()
+def is_switched_already(facts: Facts) -> Answer:
+    """The target is the active model and its bytes are in live memory."""
+    return (
+        _is_switched(facts),
+        f'active is "{facts.active_model}", wanted is "{facts.switch_target}"',
+        "switch_model() restores what is missing",
+    )
+
+
+def _is_switched(facts: Facts) -> bool:
+    if facts.switch_target != facts.active_model:
+        return False
+    return all(one.live is not None for one in facts.contents)
+
+
+@guard()
+def outgoing_model_is_kept(facts: Facts) -> Answer:
+    """Each group of the outgoing model is fresh in a copy of its own, or the incoming model shares it."""
+    lost = [
+        content.group
+        for content in facts.contents
+        if content.live is not None
+        and content.live not in [version for _, version in content.copies]
+        and content.copy_version(facts.switch_target) is not None
+    ]
+    return (
+        not lost,
+        f"would be overwritten without a copy: {', '.join(lost)}" if lost else "every group that is replaced has a copy",
+        f'backup("{facts.active_model}") first',
+    )
+
+
+def _origin_guard(state: TrainerState) -> Guard:
+    def body(facts: Facts) -> Answer:
+        return facts.origin is state, f"the reconcile left from {facts.origin}", "the reconcile returns there"
+
+    body.__doc__ = f"The reconcile left from {state}."
+    return Guard(body, name=f"origin-is-{state}", scope="shared")
+
+
+ORIGIN_IS: Final = tuple(_origin_guard(state) for state in RESTING)

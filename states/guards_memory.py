@@ -1,0 +1,177 @@
+"""Guards about memory and engines: room, copies, residency, and what the other tenant holds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from states.facts import EngineFacts, Facts
+from states.names import RESTING, TrainerState
+from states.sources import comes_back, decide_reads, keeps_a_copy_when_paused
+from states.verdict import Answer, Guard, guard
+
+_MIB = 1024 * 1024
+
+
+def _mib(count_bytes: int) -> str:
+    return f"{count_bytes / _MIB:.1f} MiB"
+
+
+def _room(place: str, need_bytes: int, free_bytes: int | None, remedy: str) -> Answer:
+    if free_bytes is None:
+        return True, f"the free room of the {place} is not limited here, {_mib(need_bytes)} are needed", ""
+    because = f"{place}: {_mib(need_bytes)} are needed, {_mib(free_bytes)} are free"
+    return need_bytes <= free_bytes, because, remedy
+
+
+@guard()
+def target_is_cpu(facts: Facts) -> Answer:
+    """The configured offload target is cpu."""
+    return facts.offload_target == "cpu", f"the offload target is {facts.offload_target}", "configure it as cpu"
+
+
+@guard()
+def target_is_disk(facts: Facts) -> Answer:
+    """The configured offload target is disk."""
+    return facts.offload_target == "disk", f"the offload target is {facts.offload_target}", "configure it as disk"
+
+
+@guard(scope="local")
+def saver_is_enabled(facts: Facts) -> Answer:
+    """The memory saver really gives memory back."""
+    return (
+        facts.saver_enabled,
+        f"saver enabled: {facts.saver_enabled}",
+        "start the process with the saver's hook loaded (torch_memory_saver.configure_subprocess), or run without offload",
+    )
+
+
+@guard(scope="local")
+def nothing_strays(facts: Facts) -> Answer:
+    """Every tensor that offload should give back lies in a region of the saver."""
+    names = ", ".join(facts.strays[:5])
+    because = f"outside any region: {names} ({len(facts.strays)} in all)" if facts.strays else "no tensor strays"
+    return not facts.strays, because, "call prepare_optimizer() after attach, or place the tensors with the saver"
+
+
+@guard(scope="local")
+def host_has_room(facts: Facts) -> Answer:
+    """The host has room for the backup that the pause writes."""
+    return _room("host", facts.backup_need_bytes, facts.host_free_bytes, "free host memory, or offload to disk")
+
+
+@guard(scope="local")
+def disk_is_real_and_has_room(facts: Facts) -> Answer:
+    """The directory is writable, on a real disk (not memory in disguise), and has room for the backup."""
+    if facts.disk_problem:
+        return False, facts.disk_problem, "choose another offload directory"
+    if not facts.disk_is_real:
+        return False, "the offload directory lies in memory (tmpfs or ramfs)", "choose a directory on a real disk"
+    return _room("disk", facts.disk_need_bytes, facts.disk_free_bytes, "free disk space, or choose another directory")
+
+
+@guard()
+def survivors_keep_a_readable_copy(facts: Facts) -> Answer:
+    """Every tensor that must survive keeps a fresh copy that can be read once the device memory is gone."""
+    lost = [one for one in facts.contents if not keeps_a_copy_when_paused(one, facts)]
+    if not lost:
+        return True, "every content group keeps a fresh readable copy", ""
+    named = "; ".join(f"{one.group} (version {one.version}, backup {one.backup}, live {one.live})" for one in lost)
+    return (
+        False,
+        f"nothing readable would remain of: {named}",
+        'backup("actor") first, use a cpu backup for these tensors, or do not offload',
+    )
+
+
+@guard(scope="local")
+def device_has_room(facts: Facts) -> Answer:
+    """The device has room for what comes back. The real saver ends the process when it has not."""
+    return _room(
+        "device",
+        facts.resume_need_bytes,
+        facts.device_free_bytes,
+        "let the rollout engine release its memory first",
+    )
+
+
+@guard(scope="local")
+def no_transport_bytes_outstanding(facts: Facts) -> Answer:
+    """No receiver still holds a buffer of the last weight sync."""
+    return (
+        facts.transport_bytes == 0,
+        f"{facts.transport_bytes} transport bytes are outstanding",
+        "let the receivers close the buffers of the last sync",
+    )
+
+
+@guard()
+def lost_bytes_can_be_restored(facts: Facts) -> Answer:
+    """What resume brings back without values can be written from a fresh copy."""
+    lost = [one.group for one in facts.contents if one.live is None and not comes_back(one)]
+    return (
+        not lost,
+        f"comes back without values and has no copy: {', '.join(lost)}" if lost else "all values come back",
+        "load a checkpoint into these tensors; they cannot be recovered from this process",
+    )
+
+
+@guard()
+def sources_are_fresh(facts: Facts) -> Answer:
+    """For every content group to send there is a source of exactly the actor's version, for every tensor."""
+    reads = decide_reads(facts)
+    missing = [read for read in reads if read.source is None]
+    if missing:
+        return (
+            False,
+            "; ".join(f"{read.group}: {read.because}" for read in missing),
+            "wake_up(), or backup the actor while it is awake",
+        )
+    return True, "; ".join(f"{read.group} from {read.tag or read.source}" for read in reads), ""
+
+
+@guard()
+def engines_hold_their_weights_tag(facts: Facts) -> Answer:
+    """Each engine that gets something has its ``weights`` memory mapped. A write into released memory is lost."""
+    asleep = [one.name for one in facts.engines if _is_behind(one) and one.weights_resident is not True]
+    return (
+        not asleep,
+        f"weights released or unknown: {', '.join(asleep)}" if asleep else "every target holds its weights tag",
+        'resume("weights") on these engines first',
+    )
+
+
+def _is_behind(engine: EngineFacts) -> bool:
+    return bool(engine.stale or engine.extra or engine.fenced)
+
+
+@guard()
+def an_engine_is_behind(facts: Facts) -> Answer:
+    """An engine holds another version than the trainer, or an adapter that is gone."""
+    behind = [f"{one.name}: {', '.join((*one.stale, *one.extra)) or one.fenced}" for one in facts.engines if _is_behind(one)]
+    return bool(behind), "; ".join(behind) or "every engine holds the newest versions", "nothing is to be sent"
+
+
+@guard()
+def every_engine_is_current(facts: Facts) -> Answer:
+    """Every engine has acknowledged exactly the versions of the trainer."""
+    behind = [one.name for one in facts.engines if _is_behind(one)]
+    return not behind, f"behind: {', '.join(behind)}" if behind else "no engine is behind", "update_weights(engines)"
+
+
+def _nearest(facts: Facts) -> TrainerState:
+    if facts.paused_tags > facts.active_tags:
+        return TrainerState.OFFLOADED_DISK if facts.offload_target == "disk" else TrainerState.OFFLOADED_CPU
+    return TrainerState.SLEEPING if facts.scratch_paused else TrainerState.AWAKE
+
+
+def _nearest_guard(state: TrainerState) -> Guard:
+    def body(facts: Facts) -> Answer:
+        nearest = _nearest(facts)
+        because = f"{facts.active_tags} weight tag(s) active, {facts.paused_tags} paused: nearest is {nearest}"
+        return nearest == state, because, "recover() takes the edge to the nearest state"
+
+    body.__doc__ = f"The state that takes the fewest moves of tags is {state}."
+    return Guard(body, name=f"nearest-is-{state}", scope="local")
+
+
+NEAREST_IS: Final = tuple(_nearest_guard(state) for state in RESTING)

@@ -1,0 +1,75 @@
+"""The vocabulary: states, events, sources and strategies, by the names that appear in logs and docs."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+
+class TrainerState(StrEnum):
+    """Where the trainer's bytes are. Four resting places, one activity, one fault."""
+
+    AWAKE = "awake"
+    SLEEPING = "sleeping"
+    OFFLOADED_CPU = "offloaded-cpu"
+    OFFLOADED_DISK = "offloaded-disk"
+    ADAPTER_RECONCILING = "adapter-reconciling"
+    FAULTED = "faulted"
+
+
+RESTING: Final = (
+    TrainerState.AWAKE,
+    TrainerState.SLEEPING,
+    TrainerState.OFFLOADED_CPU,
+    TrainerState.OFFLOADED_DISK,
+)
+OFFLOADED: Final = (TrainerState.OFFLOADED_CPU, TrainerState.OFFLOADED_DISK)
+
+
+class TrainerEvent(StrEnum):
+    """What can be asked of the trainer. Verbs, except for the two that close a reconcile."""
+
+    SLEEP = "sleep"
+    OFFLOAD = "offload"
+    WAKE_UP = "wake_up"
+    RECONCILE_ADAPTERS = "reconcile_adapters"
+    RECONCILED = "reconciled"
+    RECONCILE_ABANDONED = "reconcile_abandoned"
+    UPDATE_WEIGHTS = "update_weights"
+    BEGIN_STEP = "begin_step"
+    TRAINED = "trained"
+    SWITCH_MODEL = "switch_model"
+    FAIL = "fail"
+    RECOVER = "recover"
+
+
+class Source(StrEnum):
+    """The places a tensor's bytes can be read from."""
+
+    LIVE = "live"
+    SAVER_BACKUP = "saver-backup"
+    SNAPSHOT = "snapshot"
+
+
+class Strategy(StrEnum):
+    """When a second host copy of the actor is made.
+
+    ``reference`` is the rule of the reference change, ``duplicate`` always keeps a full ``actor`` copy.
+    """
+
+    REFERENCE = "reference"
+    DUPLICATE = "duplicate"
+
+
+ACTOR: Final = "actor"
+"""The model that trains and is served. Snapshots of other models carry other tags."""
+
+FROZEN_BASE: Final = "frozen-base"
+TRAINABLE_BASE: Final = "trainable-base"
+BUFFERS: Final = "buffers"
+ADAPTER_PREFIX: Final = "adapter/"
+
+
+def adapter_group(name: str) -> str:
+    """The content group of one adapter."""
+    return ADAPTER_PREFIX + name

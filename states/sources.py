@@ -1,0 +1,99 @@
+"""Where a read goes. A pure function of residency and versions, never of a flag or a label.
+
+A source serves a content group only if it holds exactly the version that is wanted. Among the fresh
+ones the order is: live memory, then the copy that the rule calls for (the saver's backup if the
+reference rule holds, else the ``actor`` copy), then whatever else is fresh. Nothing fresh is a
+refusal; there is no fall-back to bytes of another version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from states.facts import ContentFacts, Facts
+from states.names import ACTOR, Source, Strategy
+from states.rule import weight_sync_reads_saver_backup
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Where the bytes of one content group are read.
+
+    Attributes:
+        group: the content group.
+        source: the place, None when no fresh source exists.
+        version: the version that is wanted.
+        tag: the snapshot's tag when the source is a snapshot.
+        because: why this source, or why none.
+    """
+
+    group: str
+    source: Source | None
+    version: int
+    tag: str = ""
+    because: str = ""
+
+
+def _candidates(content: ContentFacts, facts: Facts) -> list[tuple[Source, str, str]]:
+    found: list[tuple[Source, str, str]] = []
+    if content.saver == content.version:
+        found.append((Source.SAVER_BACKUP, "", "the saver's host backup holds this version"))
+    copies = sorted(content.fresh_copies(), key=lambda tag: (tag != ACTOR, tag))
+    found.extend((Source.SNAPSHOT, tag, f'the "{tag}" copy holds this version') for tag in copies)
+    prefers_saver = facts.strategy != Strategy.DUPLICATE and bool(weight_sync_reads_saver_backup(facts))
+    if not prefers_saver:
+        found.sort(key=lambda one: one[0] is Source.SAVER_BACKUP)
+    if content.live == content.version:
+        found.insert(0, (Source.LIVE, "", "the bytes on the device are this version"))
+    return found
+
+
+def decide_read(content: ContentFacts, facts: Facts) -> Read:
+    """Decide where the newest bytes of one content group are read now.
+
+    Args:
+        content: what is held where.
+        facts: the rest of the record, for the order of preference.
+
+    Returns:
+        The read; its source is None when nothing fresh is readable, or a tensor has no source at all.
+    """
+    found = _candidates(content, facts)
+    if content.unreadable:
+        names = ", ".join(content.unreadable)
+        return Read(content.group, None, content.version, because=f"no copy can be read of: {names}")
+    if not found:
+        return Read(content.group, None, content.version, because=_nothing_fresh(content))
+    source, tag, because = found[0]
+    return Read(content.group, source, content.version, tag, because)
+
+
+def _nothing_fresh(content: ContentFacts) -> str:
+    held = [("live", content.live), ("saver backup", content.saver), *content.copies]
+    stale = ", ".join(f"{where} holds {version}" for where, version in held if version is not None)
+    return f"version {content.version} is wanted, {stale or 'no readable copy exists'}"
+
+
+def decide_reads(facts: Facts) -> tuple[Read, ...]:
+    """One :class:`Read` for every content group, in the order of the facts."""
+    return tuple(decide_read(content, facts) for content in facts.contents)
+
+
+def keeps_a_copy_when_paused(content: ContentFacts, facts: Facts) -> bool:
+    """Whether a fresh, *readable* copy of the group remains once its region is paused.
+
+    A cpu backup is written by the pause from the live bytes, so it is fresh if those are. A disk
+    backup of the saver comes back on resume but cannot be read while paused, and a region without
+    backup loses its bytes: both need a copy elsewhere.
+    """
+    if content.fresh_copies():
+        return True
+    live_is_fresh = content.live == content.version
+    if facts.saver_enabled and content.backup == "cpu":
+        return live_is_fresh or content.saver == content.version
+    return content.backup == "unplaced" and live_is_fresh
+
+
+def comes_back(content: ContentFacts) -> bool:
+    """Whether the fresh bytes are on the device after a resume, or can be written there from a copy."""
+    return bool(content.fresh_copies()) or content.backup != "none"

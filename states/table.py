@@ -1,0 +1,134 @@
+"""The transition table: the one place that names a legal move. Engine, docs and tests are derived."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from states import guards as g
+from states import guards_memory as m
+from states import rule
+from states.check import check_table
+from states.effects import Effect as Do
+from states.names import RESTING, TrainerEvent, TrainerState
+from states.row import Row, RowKind
+
+AWAKE, SLEEPING = TrainerState.AWAKE, TrainerState.SLEEPING
+CPU, DISK = TrainerState.OFFLOADED_CPU, TrainerState.OFFLOADED_DISK
+RECONCILING, FAULTED = TrainerState.ADAPTER_RECONCILING, TrainerState.FAULTED
+E = TrainerEvent
+
+_OFFLOAD_NEEDS = (
+    m.saver_is_enabled,
+    m.nothing_strays,
+    g.no_lease_over_live_weights,
+    m.survivors_keep_a_readable_copy,
+)
+_WAKE_NEEDS = (
+    g.no_lease_over_the_saver_backup,
+    m.no_transport_bytes_outstanding,
+    m.device_has_room,
+    m.lost_bytes_can_be_restored,
+)
+_SCRATCH_BACK = (Do.RESUME_SCRATCH, Do.RETURN_GRADIENTS, Do.REBUILD_GROUPS)
+_ALL_BACK = (Do.RESUME_WEIGHTS, Do.RESUME_SCRATCH, Do.RESTORE_LOST, Do.RETURN_GRADIENTS, Do.REBUILD_GROUPS)
+_PAUSE = (Do.SYNCHRONIZE_DEVICE, Do.PAUSE_WEIGHTS)
+_QUIESCE = (Do.KEEP_GRADIENTS, Do.TEAR_DOWN_GROUPS, Do.CLEAR_CACHES, Do.PAUSE_SCRATCH)
+
+_MEMORY = (
+    Row("quiesces", E.SLEEP, AWAKE, SLEEPING, (), (g.no_step_in_flight, g.accumulated_gradients_can_be_kept), _QUIESCE),
+    Row("offloads-to-cpu", E.OFFLOAD, SLEEPING, CPU, (m.target_is_cpu,), (m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
+    Row("offloads-to-disk", E.OFFLOAD, SLEEPING, DISK, (m.target_is_disk,),
+        (m.disk_is_real_and_has_room, m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
+    Row("wakes", E.WAKE_UP, SLEEPING, AWAKE, (), _WAKE_NEEDS, _SCRATCH_BACK),
+    Row("resumes-from-cpu", E.WAKE_UP, CPU, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
+    Row("resumes-from-disk", E.WAKE_UP, DISK, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
+)  # fmt: skip
+
+_RECONCILE_NEEDS = (
+    g.no_step_in_flight,
+    g.active_model_is_the_actor,
+    g.adapter_bytes_can_be_written,
+    g.no_lease_over_what_reconcile_writes,
+)
+_ENTER = tuple(
+    Row("enters", E.RECONCILE_ADAPTERS, state, RECONCILING, (g.something_to_reconcile,), _RECONCILE_NEEDS)
+    for state in RESTING
+)
+_WRITE = (Do.WRITE_ADAPTERS,)
+_LEAVE = tuple(
+    row
+    for origin, is_origin in zip(RESTING, g.ORIGIN_IS, strict=True)
+    for row in (
+        Row("reads-saver-backup", E.RECONCILED, RECONCILING, origin,
+            (is_origin, rule.makes_no_actor_copy, rule.weight_sync_reads_saver_backup), (), _WRITE),
+        Row("backs-up-actor", E.RECONCILED, RECONCILING, origin,
+            (is_origin, rule.makes_actor_copy), (g.no_lease_over_the_actor_copy,), (*_WRITE, Do.BACKUP_ACTOR)),
+        Row("makes-no-copy", E.RECONCILED, RECONCILING, origin,
+            (is_origin, rule.makes_no_actor_copy, rule.reads_no_saver_backup), (), _WRITE),
+        Row("abandons", E.RECONCILE_ABANDONED, RECONCILING, origin, (is_origin,)),
+    )
+)  # fmt: skip
+
+_UPDATE = tuple(
+    Row("sends", E.UPDATE_WEIGHTS, state, state, (m.an_engine_is_behind,),
+        (g.no_step_in_flight, g.active_model_is_the_actor, m.sources_are_fresh, m.engines_hold_their_weights_tag),
+        (Do.SEND_WEIGHTS,))
+    for state in RESTING
+)  # fmt: skip
+
+_TRAINING = (
+    Row("opens", E.BEGIN_STEP, AWAKE, AWAKE, (),
+        (g.no_step_in_flight, g.active_model_is_the_actor, g.step_adapters_are_loaded,
+         g.no_lease_over_what_the_step_changes), (Do.OPEN_STEP,)),
+    Row("commits", E.TRAINED, AWAKE, AWAKE, (rule.makes_no_actor_copy,),
+        (g.a_step_is_open, g.active_model_is_the_actor, g.step_adapters_are_loaded,
+         g.no_lease_over_what_the_step_changes), (Do.COMMIT_VERSIONS,)),
+    Row("commits-and-backs-up-actor", E.TRAINED, AWAKE, AWAKE, (rule.makes_actor_copy,),
+        (g.a_step_is_open, g.active_model_is_the_actor, g.step_adapters_are_loaded,
+         g.no_lease_over_what_the_step_changes, g.no_lease_over_the_actor_copy),
+        (Do.COMMIT_VERSIONS, Do.BACKUP_ACTOR)),
+    Row("switches", E.SWITCH_MODEL, AWAKE, AWAKE, (g.switches_to_another_model,),
+        (g.no_step_in_flight, g.switch_target_exists, g.outgoing_model_is_kept, g.no_lease_open), (Do.RESTORE_MODEL,)),
+)  # fmt: skip
+
+_FAULT = (
+    *(Row("faults", E.FAIL, state, FAULTED) for state in TrainerState if state is not FAULTED),
+    *(
+        Row("recovers", E.RECOVER, FAULTED, state, (nearest,), (g.no_lease_open,), (Do.DRIVE_TAGS, Do.VERIFY_DIGESTS))
+        for state, nearest in zip(RESTING, m.NEAREST_IS, strict=True)
+    ),
+)
+
+
+def _settled(event: TrainerEvent, states: tuple[TrainerState, ...], *when: g.Guard) -> tuple[Row, ...]:
+    return tuple(Row("already", event, state, state, when, kind=RowKind.SETTLED) for state in states)
+
+
+_SETTLED = (
+    *_settled(E.SLEEP, (SLEEPING, CPU, DISK)),
+    *_settled(E.OFFLOAD, (CPU, DISK)),
+    *_settled(E.WAKE_UP, (AWAKE,)),
+    *_settled(E.RECONCILE_ADAPTERS, RESTING, g.nothing_to_reconcile),
+    *_settled(E.UPDATE_WEIGHTS, RESTING, m.every_engine_is_current),
+    *_settled(E.SWITCH_MODEL, (AWAKE,), g.is_switched_already),
+    *_settled(E.RECOVER, RESTING),
+    *_settled(E.FAIL, (FAULTED,)),
+)
+
+
+def _refusing(state: TrainerState, takes: tuple[TrainerEvent, ...], remedy: str) -> tuple[Row, ...]:
+    events = (event for event in TrainerEvent if event not in takes)
+    return tuple(Row("refuses", event, state, state, kind=RowKind.REFUSING, remedy=remedy) for event in events)
+
+
+_REFUSING = (
+    *_refusing(RECONCILING, (E.RECONCILED, E.RECONCILE_ABANDONED, E.FAIL), "wait until the reconcile under way has ended"),
+    *_refusing(FAULTED, (E.FAIL, E.RECOVER), "call recover() first; it says which bytes it could verify"),
+)
+
+TABLE: Final[tuple[Row, ...]] = (
+    *_MEMORY, *_ENTER, *_LEAVE, *_UPDATE, *_TRAINING, *_FAULT, *_SETTLED, *_REFUSING,
+)  # fmt: skip
+"""Every row of the trainer's machine. Checked when this module is imported."""
+
+check_table(TABLE)

@@ -1,0 +1,78 @@
+"""What a guard answers: whether it holds, because of what, and what to do if it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from states.facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer of one guard. Truthy when it holds.
+
+    Attributes:
+        name: the guard's name, as it stands in the table, the log and the docs.
+        holds: whether the condition is met.
+        because: the facts that decided, in words, with units.
+        remedy: what the caller can do about it; empty when the guard holds.
+    """
+
+    name: str
+    holds: bool
+    because: str
+    remedy: str = ""
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+
+Answer = tuple[bool, str, str]
+"""holds, because, remedy: what the body of a guard returns."""
+
+
+class Guard:
+    """A named pure predicate over :class:`~states.facts.Facts`.
+
+    Calling it never raises: a guard that fails to evaluate does not hold, and says so. A question
+    ("may I?") is then as safe as an order.
+    """
+
+    def __init__(self, body: Callable[[Facts], Answer], *, name: str, scope: str) -> None:
+        self.name = name
+        self.scope = scope
+        self.rule = " ".join((body.__doc__ or "").split())
+        self._body = body
+        update_wrapper(self, body)
+
+    def __call__(self, facts: Facts) -> Verdict:
+        try:
+            holds, because, remedy = self._body(facts)
+        except Exception as error:  # noqa: BLE001 - any failure of a guard is "does not hold"
+            return Verdict(
+                self.name,
+                holds=False,
+                because=f"the guard could not be evaluated: {type(error).__name__}: {error}",
+                remedy="this is a defect of the guard or of the facts; report it with this record",
+            )
+        return Verdict(self.name, holds, because, "" if holds else remedy)
+
+    def __repr__(self) -> str:
+        return f"Guard({self.name})"
+
+
+def guard(*, scope: str = "shared") -> Callable[[Callable[[Facts], Answer]], Guard]:
+    """Make a guard of a function; its name is the function's, with dashes, its rule the docstring.
+
+    ``scope`` says whether it reads facts that are equal on every rank (``shared``) or facts of
+    this rank alone (``local``), whose verdicts are joined by *and* over the ranks.
+    """
+
+    def wrap(body: Callable[[Facts], Answer]) -> Guard:
+        return Guard(body, name=body.__name__.replace("_", "-"), scope=scope)
+
+    return wrap
