@@ -8,7 +8,7 @@ Both are stated literally as the reference change states them (``_weight_sync_re
 from __future__ import annotations
 
 from states.facts import Facts
-from states.names import Strategy
+from states.names import ACTOR, Strategy
 from states.verdict import Answer, Verdict, guard
 
 
@@ -74,3 +74,25 @@ def reads_no_saver_backup(facts: Facts) -> Answer:
     """The reference rule does not hold."""
     verdict = weight_sync_reads_saver_backup(facts)
     return not verdict.holds, verdict.because, "the saver's backup is read on the edge beside this one"
+
+
+def _groups_to_copy(facts: Facts) -> tuple[str, ...]:
+    if facts.active_model != ACTOR or not makes_actor_copy(facts):
+        return ()
+    behind = (one for one in facts.contents if one.live == one.version != one.copy_version(ACTOR))
+    return tuple(one.group for one in behind)
+
+
+@guard()
+def an_actor_copy_is_due(facts: Facts) -> Answer:
+    """A second copy is called for, the actor is live, and the copy lacks a version that live memory holds."""
+    groups = _groups_to_copy(facts)
+    because = f'the "actor" copy lacks the newest version of: {", ".join(groups) or "nothing"}'
+    return bool(groups), because, "the edge beside this one makes no copy"
+
+
+@guard()
+def no_actor_copy_is_due(facts: Facts) -> Answer:
+    """No second copy is called for, or it is fresh, or another model is live."""
+    verdict = an_actor_copy_is_due(facts)
+    return not verdict.holds, verdict.because, "the edge beside this one makes the copy"

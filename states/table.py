@@ -17,6 +17,7 @@ CPU, DISK = TrainerState.OFFLOADED_CPU, TrainerState.OFFLOADED_DISK
 RECONCILING, FAULTED = TrainerState.ADAPTER_RECONCILING, TrainerState.FAULTED
 E = TrainerEvent
 
+_SLEEP_NEEDS = (g.no_step_in_flight, g.accumulated_gradients_can_be_kept)
 _OFFLOAD_NEEDS = (
     m.saver_is_enabled,
     m.nothing_strays,
@@ -35,7 +36,9 @@ _PAUSE = (Do.SYNCHRONIZE_DEVICE, Do.PAUSE_WEIGHTS)
 _QUIESCE = (Do.KEEP_GRADIENTS, Do.TEAR_DOWN_GROUPS, Do.CLEAR_CACHES, Do.PAUSE_SCRATCH)
 
 _MEMORY = (
-    Row("quiesces", E.SLEEP, AWAKE, SLEEPING, (), (g.no_step_in_flight, g.accumulated_gradients_can_be_kept), _QUIESCE),
+    Row("quiesces", E.SLEEP, AWAKE, SLEEPING, (rule.no_actor_copy_is_due,), _SLEEP_NEEDS, _QUIESCE),
+    Row("quiesces-and-backs-up-actor", E.SLEEP, AWAKE, SLEEPING, (rule.an_actor_copy_is_due,),
+        (*_SLEEP_NEEDS, g.no_lease_over_the_actor_copy), (Do.BACKUP_ACTOR, *_QUIESCE)),
     Row("offloads-to-cpu", E.OFFLOAD, SLEEPING, CPU, (m.target_is_cpu,), (m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
     Row("offloads-to-disk", E.OFFLOAD, SLEEPING, DISK, (m.target_is_disk,),
         (m.disk_is_real_and_has_room, m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),

@@ -94,3 +94,6 @@ class AdapterHost(Protocol):
         Returns:
             rank, alpha, target_modules, tensors.
         """
+
+    def base_tensors(self) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
+        """Parameters and buffers that belong to no slot, by the name they have in the unwrapped model."""
