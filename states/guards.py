@@ -10,6 +10,7 @@ from typing import Final
 
 from states.facts import Facts, LeaseFacts
 from states.names import ACTOR, BUFFERS, RESTING, TRAINABLE_BASE, Source, TrainerState
+from states.rule import groups_to_copy
 from states.verdict import Answer, Guard, guard
 
 
@@ -104,7 +105,8 @@ def no_lease_over_what_the_step_changes(facts: Facts) -> Answer:
 @guard(scope="local")
 def no_lease_over_the_actor_copy(facts: Facts) -> Answer:
     """No lease is open over bytes of the ``actor`` copy that a new backup overwrites."""
-    changed = _changed_groups(facts) | {f"adapter/{name}" for name in (*facts.to_load, *facts.to_retire)}
+    adapters = {f"adapter/{name}" for name in (*facts.to_load, *facts.to_retire)}
+    changed = _changed_groups(facts) | adapters | set(groups_to_copy(facts))
     leases = tuple(one for one in facts.leases if one.source == f"snapshot:{ACTOR}" and changed & set(one.groups))
     return _held(leases, 'the "actor" copy')
 

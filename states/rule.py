@@ -76,7 +76,8 @@ def reads_no_saver_backup(facts: Facts) -> Answer:
     return not verdict.holds, verdict.because, "the saver's backup is read on the edge beside this one"
 
 
-def _groups_to_copy(facts: Facts) -> tuple[str, ...]:
+def groups_to_copy(facts: Facts) -> tuple[str, ...]:
+    """The groups whose newest version is live and is missing in the ``actor`` copy that is called for."""
     if facts.active_model != ACTOR or not makes_actor_copy(facts):
         return ()
     behind = (one for one in facts.contents if one.live == one.version != one.copy_version(ACTOR))
@@ -86,7 +87,7 @@ def _groups_to_copy(facts: Facts) -> tuple[str, ...]:
 @guard()
 def an_actor_copy_is_due(facts: Facts) -> Answer:
     """A second copy is called for, the actor is live, and the copy lacks a version that live memory holds."""
-    groups = _groups_to_copy(facts)
+    groups = groups_to_copy(facts)
     because = f'the "actor" copy lacks the newest version of: {", ".join(groups) or "nothing"}'
     return bool(groups), because, "the edge beside this one makes no copy"
 
