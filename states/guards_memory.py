@@ -69,7 +69,7 @@ def disk_is_real_and_has_room(facts: Facts) -> Answer:
     return _room("disk", facts.disk_need_bytes, facts.disk_free_bytes, "free disk space, or choose another directory")
 
 
-@guard()
+@guard(scope="local")
 def survivors_keep_a_readable_copy(facts: Facts) -> Answer:
     """Every tensor that must survive keeps a fresh copy that can be read once the device memory is gone."""
     lost = [one for one in facts.contents if not keeps_a_copy_when_paused(one, facts)]

@@ -82,18 +82,21 @@ def decide_reads(facts: Facts) -> tuple[Read, ...]:
 def keeps_a_copy_when_paused(content: ContentFacts, facts: Facts) -> bool:
     """Whether a fresh, *readable* copy of the group remains once its region is paused.
 
-    A cpu backup is written by the pause from the live bytes, so it is fresh if those are. A disk
-    backup of the saver comes back on resume but cannot be read while paused, and a region without
-    backup loses its bytes: both need a copy elsewhere.
+    A cpu backup is written by the pause from whatever is live (it also overwrites a retained
+    backup), so it is fresh if the live bytes are; only what is paused already keeps its backup. A
+    disk backup of the saver comes back on resume but cannot be read while paused, and a region
+    without backup loses its bytes: both need a copy elsewhere.
     """
+    if content.unreadable:
+        return False
     if content.fresh_copies():
         return True
-    live_is_fresh = content.live == content.version
     if facts.saver_enabled and content.backup == "cpu":
-        return live_is_fresh or content.saver == content.version
-    return content.backup == "unplaced" and live_is_fresh
+        backed_up = content.saver if content.live is None else content.live
+        return backed_up == content.version
+    return content.backup == "unplaced" and content.live == content.version
 
 
 def comes_back(content: ContentFacts) -> bool:
-    """Whether the fresh bytes are on the device after a resume, or can be written there from a copy."""
-    return bool(content.fresh_copies()) or content.backup != "none"
+    """Whether a resume brings the bytes back, or they can be written from a fresh copy."""
+    return bool(content.fresh_copies()) or content.backup in {"cpu", "disk"}
