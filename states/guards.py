@@ -83,7 +83,7 @@ def no_lease_over_live_weights(facts: Facts) -> Answer:
 
 @guard(scope="local")
 def no_lease_over_the_saver_backup(facts: Facts) -> Answer:
-    """No lease is open on host memory that a resume frees."""
+    """No lease is open on host memory that a resume frees and a pause overwrites."""
     return _held(tuple(one for one in facts.leases if one.source == Source.SAVER_BACKUP), "the saver's backup")
 
 

@@ -22,6 +22,7 @@ _OFFLOAD_NEEDS = (
     m.saver_is_enabled,
     m.nothing_strays,
     g.no_lease_over_live_weights,
+    g.no_lease_over_the_saver_backup,
     m.survivors_keep_a_readable_copy,
 )
 _WAKE_NEEDS = (
@@ -30,7 +31,6 @@ _WAKE_NEEDS = (
     m.device_has_room,
     m.lost_bytes_can_be_restored,
 )
-_SCRATCH_BACK = (Do.RESUME_SCRATCH, Do.RETURN_GRADIENTS, Do.REBUILD_GROUPS)
 _ALL_BACK = (Do.RESUME_WEIGHTS, Do.RESUME_SCRATCH, Do.RESTORE_LOST, Do.RETURN_GRADIENTS, Do.REBUILD_GROUPS)
 _PAUSE = (Do.SYNCHRONIZE_DEVICE, Do.PAUSE_WEIGHTS)
 _QUIESCE = (Do.KEEP_GRADIENTS, Do.TEAR_DOWN_GROUPS, Do.CLEAR_CACHES, Do.PAUSE_SCRATCH)
@@ -42,7 +42,7 @@ _MEMORY = (
     Row("offloads-to-cpu", E.OFFLOAD, SLEEPING, CPU, (m.target_is_cpu,), (m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
     Row("offloads-to-disk", E.OFFLOAD, SLEEPING, DISK, (m.target_is_disk,),
         (m.disk_is_real_and_has_room, m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
-    Row("wakes", E.WAKE_UP, SLEEPING, AWAKE, (), _WAKE_NEEDS, _SCRATCH_BACK),
+    Row("wakes", E.WAKE_UP, SLEEPING, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
     Row("resumes-from-cpu", E.WAKE_UP, CPU, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
     Row("resumes-from-disk", E.WAKE_UP, DISK, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
 )  # fmt: skip
