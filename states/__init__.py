@@ -20,6 +20,7 @@ from states.names import (
     TrainerState,
     adapter_group,
 )
+from states.reconcile import as_one, decide_reconcile
 from states.row import Row, RowKind
 from states.rule import enable_weight_backup, makes_actor_copy, weight_sync_reads_saver_backup
 from states.sources import Read, decide_read, decide_reads
@@ -57,9 +58,11 @@ __all__ = [
     "TrainerState",
     "Verdict",
     "adapter_group",
+    "as_one",
     "decide",
     "decide_read",
     "decide_reads",
+    "decide_reconcile",
     "enable_weight_backup",
     "guard",
     "makes_actor_copy",

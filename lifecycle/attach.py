@@ -1,0 +1,140 @@
+"""Attaching a trainer: build the parts, lay the memory out once, take the first versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.config import LifecycleConfig
+from lifecycle.door import Door, digest
+from lifecycle.errors import ConfigError
+from lifecycle.gradients import Gradients
+from lifecycle.inventory import Inventory
+from lifecycle.layout import Layout
+from lifecycle.optimizer_state import OptimizerState, optimizers_of
+from lifecycle.parts import OwnMemory, Parts
+from lifecycle.process_groups import ProcessGroups
+from lifecycle.saver import MemorySaver
+from lifecycle.snapshots import SnapshotStore
+from states import BUFFERS, FROZEN_BASE, OFFLOADED, RESTING, TRAINABLE_BASE, TrainerState
+
+
+def build_parts(
+    config: LifecycleConfig,
+    saver: MemorySaver,
+    model: nn.Module,
+    optimizer: Optimizer | Mapping[int, Optimizer] | Sequence[Optimizer] | None,
+    adapters: AdapterHost | None,
+    snapshots: SnapshotStore,
+    groups: ProcessGroups | None,
+) -> Parts:
+    """Put the parts of one trainer together. Allocates nothing.
+
+    Raises:
+        ConfigError: the parts contradict the configuration.
+    """
+    if config.lora and adapters is None:
+        raise ConfigError("the configuration says LoRA but no adapters were given; pass adapters=, or set lora=False")
+    if config.offload_target == "disk" and saver.disk_dir is None:
+        raise ConfigError("the offload target is disk but the saver has no disk directory; give it one")
+    inventory = Inventory(model, adapters, config.frozen_buffers)
+    trainable = inventory.trainable()
+    parts = Parts(
+        config=config,
+        saver=saver,
+        inventory=inventory,
+        layout=Layout(saver, config.model, config.offload_target),
+        snapshots=snapshots,
+        door=Door(saver, snapshots),
+        gradients=Gradients(trainable),
+        moments=OptimizerState(optimizers_of(optimizer), trainable),
+        adapters=adapters,
+        groups=groups,
+    )
+    snapshots.connect(OwnMemory(parts))
+    return parts
+
+
+def lay_out(parts: Parts, initial_state: TrainerState) -> None:
+    """Place every tensor that is not placed, and take the first version of each content group.
+
+    Raises:
+        ConfigError: *initial_state* is no resting state, or not what the saver's books say.
+        SaverError: there is no room.
+    """
+    if initial_state not in RESTING:
+        raise ConfigError(f"initial_state is {initial_state}; a trainer starts in one of {', '.join(RESTING)}")
+    base = {name: one for held in parts.inventory.base.values() for name, one in held.items()}
+    parts.layout.place("base", base)
+    parts.layout.place("adapters", parts.inventory.slot_tensors())
+    _check_state(parts, initial_state)
+    if initial_state is TrainerState.AWAKE:
+        place_training_state(parts)
+    for group in parts.inventory.groups():
+        version = parts.versions.renew(group)
+        if group != TRAINABLE_BASE and group != BUFFERS and _readable(parts, group):
+            parts.versions.digests[version] = digest(parts.own_bytes(group))
+
+
+def _readable(parts: Parts, group: str) -> bool:
+    held = parts.inventory.groups()[group].values()
+    return all(parts.door.is_live(one) or parts.door.has_backup(one) for one in held)
+
+
+def _check_state(parts: Parts, state: TrainerState) -> None:
+    paused = [info.tag for info in parts.layout.tags().weights if info.paused]
+    active = [info.tag for info in parts.layout.tags().weights if not info.paused]
+    if state in OFFLOADED:
+        if state != f"offloaded-{parts.config.offload_target}":
+            raise ConfigError(f"initial_state is {state} but the offload target is {parts.config.offload_target}")
+        wrong = active
+    else:
+        wrong = paused
+    if wrong:
+        raise ConfigError(
+            f"initial_state is {state}, but the saver's books say otherwise of: {', '.join(wrong)}; "
+            "declare the state that the memory is really in"
+        )
+
+
+def place_training_state(parts: Parts) -> None:
+    """Materialise gradients and moments and place them in their regions.
+
+    Raises:
+        ConfigError: the first state of an optimizer is not known.
+    """
+    parts.layout.place("gradients", parts.gradients.materialise())
+    parts.moments.materialise()
+    parts.layout.place("optimizer", _on_device(parts, parts.moments.tensors()))
+
+
+def _on_device(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    devices = {one.device for held in parts.inventory.base.values() for one in held.values()}
+    return {name: one for name, one in tensors.items() if one.device in devices}
+
+
+def close_accumulation(parts: Parts) -> None:
+    """The open step only added to gradients: remember whose, and that forward passes may change buffers."""
+    groups = parts.touched(parts.runtime.step or ())
+    parts.gradients.lead_home(parts.parameter_names(groups), keep=True)
+    parts.runtime.accumulated |= set(groups) - {BUFFERS, FROZEN_BASE}
+    if BUFFERS in groups:
+        parts.versions.renew(BUFFERS)
+    parts.runtime.step = None
+
+
+def abort_step(parts: Parts) -> None:
+    """The open step failed somewhere: whatever it may have changed takes new version ids."""
+    groups = parts.touched(parts.runtime.step or ())
+    held = parts.inventory.groups()
+    for group in groups:
+        if group in held:
+            version = parts.versions.renew(group)
+            if group not in (TRAINABLE_BASE, BUFFERS):
+                parts.versions.digests[version] = digest(parts.own_bytes(group))
+    keep = bool(parts.runtime.accumulated & set(groups))
+    parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
+    parts.runtime.step = None

@@ -1,0 +1,226 @@
+"""What each effect of the table does, and how it is undone.
+
+An effect gets no handle on the machine. It is all or nothing in itself, returns its undo, and
+leaves deciding to ``states/``.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import torch
+
+from lifecycle import recovery, regions
+from lifecycle.door import digest
+from lifecycle.parts import Parts, Undo, Work, nothing
+from lifecycle.reconcile import write_adapters
+from lifecycle.sync import send_weights
+from states import ACTOR, Effect, adapter_group
+
+
+def keep_gradients(parts: Parts, work: Work) -> Undo:
+    """Copy accumulated gradients to the host. Nothing is copied when nothing is accumulated."""
+    work.moved_bytes += parts.gradients.keep(parts.parameter_names(parts.runtime.accumulated))
+    return lambda: _forget(parts)
+
+
+def _forget(parts: Parts) -> None:
+    parts.gradients.drop_kept()
+
+
+def tear_down_groups(parts: Parts, work: Work) -> Undo:
+    """Tear down the process groups that the user listed."""
+    if parts.groups is None:
+        return nothing
+    work.details["groups"] = parts.groups.tear_down()
+    return lambda: _rebuild(parts)
+
+
+def _rebuild(parts: Parts) -> None:
+    if parts.groups is not None:
+        parts.groups.rebuild()
+
+
+def rebuild_groups(parts: Parts, _: Work) -> Undo:
+    """Rebuild what sleep tore down."""
+    if parts.groups is None:
+        return nothing
+    groups = parts.groups
+    groups.rebuild()
+    return lambda: _tear_down(parts)
+
+
+def _tear_down(parts: Parts) -> None:
+    if parts.groups is not None:
+        parts.groups.tear_down()
+
+
+def clear_caches(_: Parts, __: Work) -> Undo:
+    """Give cached blocks back before anything is paused: later they may lie in paused memory."""
+    gc.collect(0)
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return nothing
+
+
+def synchronize_device(_: Parts, __: Work) -> Undo:
+    """Wait for the device; the saver's pause does not."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return nothing
+
+
+def pause_scratch(parts: Parts, work: Work) -> Undo:
+    """Give scratch regions back. Their bytes need not survive; accumulated gradients were copied before."""
+    done = regions.pause_tags(parts, parts.layout.tags().scratch)
+    work.details["paused"] = done
+    return lambda: _scratch_back(parts, done)
+
+
+def _scratch_back(parts: Parts, done: list[str]) -> None:
+    regions.resume_named(parts, reversed(done))
+    parts.gradients.give_back()
+
+
+def pause_weights(parts: Parts, work: Work) -> Undo:
+    """Write backups and give the device memory of everything that must survive back."""
+    before = parts.saver.usage()
+    done = regions.pause_tags(parts, parts.layout.tags().weights)
+    after = parts.saver.usage()
+    work.details["paused"] = done
+    work.moved_bytes += after.host_bytes - before.host_bytes + after.disk_bytes - before.disk_bytes
+    return lambda: _weights_back(parts, done)
+
+
+def _weights_back(parts: Parts, done: list[str]) -> None:
+    regions.resume_named(parts, reversed(done))
+    regions.restore_lost(parts)
+
+
+def resume_weights(parts: Parts, work: Work) -> Undo:
+    """Take the device memory again and read the backups back."""
+    before = parts.saver.usage()
+    done = regions.resume_tags(parts, parts.layout.tags().weights)
+    work.moved_bytes += parts.saver.usage().device_bytes - before.device_bytes
+    work.details["resumed"] = done
+    return lambda: regions.pause_named(parts, reversed(done))
+
+
+def resume_scratch(parts: Parts, work: Work) -> Undo:
+    """Take scratch regions again; they come back without values."""
+    done = regions.resume_tags(parts, parts.layout.tags().scratch)
+    work.details["resumed_scratch"] = done
+    return lambda: regions.pause_named(parts, reversed(done))
+
+
+def restore_lost(parts: Parts, work: Work) -> Undo:
+    """Write what came back without values from a fresh copy."""
+    lost = [group for group, version in parts.versions.region.items() if version is None]
+    work.moved_bytes += regions.restore_lost(parts)
+
+    def undo() -> None:
+        parts.versions.region.update(dict.fromkeys(lost))
+
+    return undo
+
+
+def return_gradients(parts: Parts, work: Work) -> Undo:
+    """Write accumulated gradients back and zero all others."""
+    work.moved_bytes += parts.gradients.give_back()
+    work.on_commit.append(lambda: _forget(parts))
+    return nothing
+
+
+def backup_actor(parts: Parts, work: Work) -> Undo:
+    """``backup("actor")``: copy the groups whose version the copy lacks."""
+    saved = parts.snapshots.save()
+    moved = parts.snapshots.backup(ACTOR)
+    work.moved_bytes += moved
+    work.details["backed_up_bytes"] = moved
+    return lambda: parts.snapshots.load(saved)
+
+
+def open_step(parts: Parts, work: Work) -> Undo:
+    """A step is in flight from now on; its gradients are in their region."""
+    groups = parts.touched(work.request.adapters)
+    keep = bool(set(groups) & parts.runtime.accumulated)
+    parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
+    parts.runtime.step = work.request.adapters
+
+    def undo() -> None:
+        parts.runtime.step = None
+
+    return undo
+
+
+def commit_versions(parts: Parts, work: Work) -> Undo:
+    """The step's bytes are the newest: new ids for what it touched."""
+    saved, runtime = parts.versions.save(), parts.runtime
+    step, accumulated = runtime.step, runtime.accumulated
+    groups = parts.touched(work.request.adapters)
+    for group in groups:
+        version = parts.versions.renew(group)
+        if group in map(adapter_group, work.request.adapters):
+            parts.versions.digests[version] = digest(parts.own_bytes(group))
+    parts.gradients.lead_home(parts.parameter_names(groups), keep=False)
+    runtime.step, runtime.accumulated = None, accumulated - set(groups)
+    work.details["versions"] = {group: parts.versions.wanted[group] for group in groups}
+
+    def undo() -> None:
+        parts.versions.load(saved)
+        runtime.step, runtime.accumulated = step, accumulated
+
+    return undo
+
+
+def restore_model(parts: Parts, work: Work) -> Undo:
+    """Write the target's copy into live memory, where its versions differ."""
+    before, active = dict(parts.versions.region), parts.runtime.active_model
+    undo = lambda: _switch_back(parts, before, active)  # noqa: E731 - needed before and after the attempt
+    try:
+        work.moved_bytes += parts.snapshots.restore(work.request.target)
+        parts.runtime.active_model = work.request.target
+    except BaseException:
+        undo()
+        raise
+    return undo
+
+
+def _switch_back(parts: Parts, before: Mapping[str, int | None], active: str) -> None:
+    for group, version in before.items():
+        if parts.versions.region.get(group) != version:
+            _restore_version(parts, group, version)
+    parts.runtime.active_model = active
+
+
+def _restore_version(parts: Parts, group: str, version: int | None) -> None:
+    for tag in parts.snapshots.backup_tags:
+        if version is not None and parts.snapshots.versions(tag).get(group) == version:
+            parts.snapshots.restore_group(tag, group)
+            return
+
+
+EFFECTS: Final[dict[Effect, Callable[[Parts, Work], Undo]]] = {
+    Effect.KEEP_GRADIENTS: keep_gradients,
+    Effect.TEAR_DOWN_GROUPS: tear_down_groups,
+    Effect.CLEAR_CACHES: clear_caches,
+    Effect.PAUSE_SCRATCH: pause_scratch,
+    Effect.SYNCHRONIZE_DEVICE: synchronize_device,
+    Effect.PAUSE_WEIGHTS: pause_weights,
+    Effect.RESUME_WEIGHTS: resume_weights,
+    Effect.RESUME_SCRATCH: resume_scratch,
+    Effect.RESTORE_LOST: restore_lost,
+    Effect.RETURN_GRADIENTS: return_gradients,
+    Effect.REBUILD_GROUPS: rebuild_groups,
+    Effect.WRITE_ADAPTERS: write_adapters,
+    Effect.BACKUP_ACTOR: backup_actor,
+    Effect.COMMIT_VERSIONS: commit_versions,
+    Effect.OPEN_STEP: open_step,
+    Effect.RESTORE_MODEL: restore_model,
+    Effect.SEND_WEIGHTS: send_weights,
+    Effect.DRIVE_TAGS: recovery.drive_tags,
+    Effect.VERIFY_DIGESTS: recovery.verify_digests,
+}
+"""Every effect of the table. A test compares it with :class:`states.Effect`."""

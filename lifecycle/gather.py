@@ -1,0 +1,171 @@
+"""Gathers the facts of this moment. Looks, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from lifecycle import memory
+from lifecycle.engines.protocol import EngineReport, RolloutEngine
+from lifecycle.errors import EngineError
+from lifecycle.parts import Parts, Request
+from lifecycle.saver import Backup, TagInfo
+from states import ContentFacts, EngineFacts, Facts, TrainerEvent
+
+_NAMED = 3
+
+
+def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) -> Facts:
+    """The record that guards decide on.
+
+    Args:
+        parts: the trainer.
+        request: what the event is asked with.
+        event: what is asked; facts that only one event looks at are gathered for that event alone.
+    """
+    config, runtime = parts.config, parts.runtime
+    contents = content_facts(parts)
+    to_load, to_retire = pending(parts)
+    loaded = parts.adapters.loaded() if parts.adapters is not None else {}
+    step = request.adapters or runtime.step or ()
+    return Facts(
+        colocate=config.colocate,
+        lora=config.lora,
+        offload_target=config.offload_target,
+        with_ref=config.with_ref,
+        with_teacher=config.with_teacher,
+        keep_old_actor=config.keep_old_actor,
+        strategy=config.strategy,
+        active_model=runtime.active_model,
+        models=parts.snapshots.backup_tags,
+        contents=contents,
+        origin=runtime.origin,
+        to_load=to_load,
+        to_retire=to_retire,
+        touched=parts.touched(step),
+        step_open=runtime.step is not None,
+        step_unknown=tuple(sorted(name for name in step if name not in loaded)),
+        accumulated=tuple(sorted(runtime.accumulated)),
+        switch_target=request.target,
+        engines=tuple(_engine_facts(one, contents, parts) for one in request.engines),
+        **_memory_facts(parts, event),
+    )
+
+
+def pending(parts: Parts) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names to load and names to retire, sorted. A name that was registered anew is in both."""
+    if parts.adapters is None:
+        return (), ()
+    desired, loaded = parts.adapters.desired(), parts.adapters.loaded()
+    same = {name for name in desired if name in loaded and loaded[name].registration_id == desired[name].registration_id}
+    return tuple(sorted(desired.keys() - same)), tuple(sorted(loaded.keys() - same))
+
+
+def content_facts(parts: Parts) -> tuple[ContentFacts, ...]:
+    """Where each content group stands."""
+    tags = parts.saver.tags()
+    copies = {tag: parts.snapshots.versions(tag) for tag in parts.snapshots.backup_tags}
+    return tuple(_content(parts, group, held, tags, copies) for group, held in parts.inventory.groups().items())
+
+
+def _content(
+    parts: Parts,
+    group: str,
+    tensors: Mapping[str, Tensor],
+    tags: Mapping[str, TagInfo],
+    copies: Mapping[str, Mapping[str, int | None]],
+) -> ContentFacts:
+    region = parts.versions.region.get(group)
+    homes = {name: parts.saver.tag_of(one) for name, one in tensors.items() if one.numel()}
+    paused = {name: tags[tag] for name, tag in homes.items() if tag is not None and tags[tag].paused}
+    kept = tuple((tag, version) for tag, held in copies.items() if (version := held.get(group)) is not None)
+    live = region if not paused else None
+    readable = len(paused) == len(homes) and all(info.backup is Backup.CPU for info in paused.values())
+    saver = region if paused and readable else None
+    wanted = parts.versions.wanted[group]
+    served = wanted in (live, saver, *(version for _, version in kept))
+    lost = () if served else tuple(name for name, info in paused.items() if info.backup is not Backup.CPU)
+    return ContentFacts(
+        group=group,
+        version=wanted,
+        live=live,
+        saver=saver,
+        copies=kept,
+        backup=parts.layout.backup_of(tensors.values()),
+        frozen=group == "frozen-base",
+        unreadable=lost[:_NAMED],
+    )
+
+
+def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], parts: Parts) -> EngineFacts:
+    fence = parts.runtime.fences.get(engine.name, "")
+    groups = tuple(one.group for one in contents)
+    try:
+        report = engine.report()
+    except EngineError as error:
+        return EngineFacts(engine.name, None, groups, (), f"it does not answer: {error.why}")
+    return EngineFacts(
+        name=engine.name,
+        weights_resident="weights" in report.resident,
+        stale=tuple(one.group for one in contents if fence or report.versions.get(one.group) != one.version),
+        extra=_extra(report, groups),
+        fenced=fence,
+    )
+
+
+def _extra(report: EngineReport, groups: tuple[str, ...]) -> tuple[str, ...]:
+    held = (group for group in report.versions if group.startswith("adapter/"))
+    return tuple(sorted(group.removeprefix("adapter/") for group in held if group not in groups))
+
+
+def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, object]:
+    split = parts.layout.tags()
+    paused = [info for info in (*split.weights, *split.scratch) if info.paused]
+    found: dict[str, object] = {
+        "saver_enabled": parts.saver.enabled,
+        "leases": parts.leases.facts(),
+        "active_tags": sum(not info.paused for info in split.weights),
+        "paused_tags": sum(info.paused for info in split.weights),
+        "scratch_paused": any(info.paused for info in split.scratch),
+        "resume_need_bytes": sum(info.size_bytes for info in paused),
+        "device_free_bytes": parts.saver.device_free_bytes(),
+    }
+    if event in (None, TrainerEvent.OFFLOAD):
+        found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}
+    if event in (None, TrainerEvent.RECONCILE_ADAPTERS):
+        found["unwritable"] = _unwritable(parts)
+    return found
+
+
+def _room_facts(parts: Parts, weights: tuple[TagInfo, ...]) -> dict[str, object]:
+    going = [info for info in weights if not info.paused]
+    usage = parts.saver.usage()
+    held = usage.host_bytes + parts.snapshots.host_bytes()
+    disk_need = sum(info.size_bytes for info in going if info.backup is Backup.DISK)
+    found: dict[str, object] = {
+        "backup_need_bytes": sum(max(0, one.size_bytes - one.backup_bytes) for one in going if one.backup is Backup.CPU),
+        "host_free_bytes": memory.host_free_bytes(parts.config.host_budget_bytes, held),
+        "disk_need_bytes": max(0, disk_need - usage.disk_bytes),
+    }
+    if disk_need:
+        directory = parts.saver.disk_dir
+        problem = memory.disk_problem(directory)
+        found["disk_problem"] = problem
+        if directory is not None and not problem:
+            found["disk_free_bytes"] = memory.disk_free_bytes(directory)
+            found["disk_is_real"] = memory.is_real_disk(directory)
+    return found
+
+
+def strays(parts: Parts) -> tuple[str, ...]:
+    """Gradients and moments that lie outside any region although an offload target is set."""
+    if parts.config.offload_target is None:
+        return ()
+    moments = {name: one for name, one in parts.moments.tensors().items() if parts.saver.tag_of(one) is None}
+    return tuple(sorted({*moments, *parts.gradients.strays()}))
+
+
+def _unwritable(parts: Parts) -> tuple[str, ...]:
+    slots = parts.inventory.slot_tensors()
+    return tuple(name for name, one in slots.items() if not (parts.door.is_live(one) or parts.door.has_backup(one)))

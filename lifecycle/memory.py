@@ -1,0 +1,51 @@
+"""What the operating system says about memory and disks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+_MEMORY_BACKED = ("tmpfs", "ramfs", "devtmpfs")
+
+
+def host_free_bytes(budget_bytes: int | None, held_bytes: int) -> int:
+    """Host bytes that a backup may take now.
+
+    Args:
+        budget_bytes: a limit of our own, None for what the operating system has available.
+        held_bytes: what backups and copies hold already, counted against the budget.
+    """
+    import psutil  # noqa: PLC0415 - only needed where an offload is decided
+
+    available = int(psutil.virtual_memory().available)
+    if budget_bytes is None:
+        return available
+    return min(available, max(0, budget_bytes - held_bytes))
+
+
+def disk_problem(directory: str | None) -> str:
+    """Why the directory cannot take a backup, empty when it can."""
+    if directory is None:
+        return "the saver has no disk directory"
+    path = Path(directory)
+    if not path.is_dir():
+        return f"{directory} is not a directory"
+    if not os.access(path, os.W_OK | os.X_OK):
+        return f"{directory} is not writable"
+    return ""
+
+
+def disk_free_bytes(directory: str) -> int:
+    """Free bytes of the file system that holds the directory."""
+    return shutil.disk_usage(directory).free
+
+
+def is_real_disk(directory: str) -> bool:
+    """Whether the directory lies on a disk and not in memory in disguise."""
+    import psutil  # noqa: PLC0415 - only needed where an offload is decided
+
+    path = Path(directory).resolve()
+    mounts = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
+    holder = next((parent for parent in (path, *path.parents) if parent in mounts), None)
+    return holder is None or mounts[holder] not in _MEMORY_BACKED

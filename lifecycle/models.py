@@ -1,0 +1,67 @@
+"""Keeping other models: ref, teacher, old actor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from lifecycle.errors import ConfigError
+from lifecycle.gather import gather
+from lifecycle.parts import Parts, Request
+from lifecycle.sync import open_lease
+from states import ACTOR, decide_reads
+
+
+def keep_model(parts: Parts, tag: str, tensors: Mapping[str, Tensor] | None) -> int:
+    """Keep a host copy of a model under *tag*.
+
+    Given tensors are compared with the actor's newest bytes, group by group: an equal group gets the
+    same version id, so that a switch does not write it.
+
+    Raises:
+        ConfigError: the tag is ``actor``, or the tensors do not cover whole content groups.
+    """
+    if tag == ACTOR:
+        raise ConfigError('"actor" is the tag of the model that trains; choose another one for a kept model')
+    if tensors is None:
+        return parts.snapshots.backup(tag)
+    groups = _whole_groups(parts, tensors)
+    moved = 0
+    for group, held in groups.items():
+        moved += parts.snapshots.keep(tag, group, _version_of(parts, group, held), held)
+    return moved
+
+
+def _whole_groups(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    found: dict[str, dict[str, Tensor]] = {}
+    unknown = set(tensors)
+    for group, own in parts.inventory.groups().items():
+        given = {name: tensors[name] for name in own if name in tensors}
+        unknown -= given.keys()
+        if not given:
+            continue
+        missing = [name for name in own if name not in given]
+        if missing:
+            raise ConfigError(f"{group} lacks {len(missing)} tensor(s): {', '.join(missing[:3])}; give whole groups")
+        for name, value in given.items():
+            if value.shape != own[name].shape or value.dtype != own[name].dtype:
+                raise ConfigError(f"{name} is {value.dtype} {tuple(value.shape)}, the model has {own[name].dtype} "
+                                  f"{tuple(own[name].shape)}")  # fmt: skip
+        found[group] = given
+    if unknown or not found:
+        raise ConfigError(f"the model has no tensor named: {', '.join(sorted(unknown)[:3]) or '(none was given)'}")
+    return found
+
+
+def _version_of(parts: Parts, group: str, held: Mapping[str, Tensor]) -> int:
+    """The actor's id when the bytes are equal to its newest, else an id that was never used."""
+    reads = tuple(read for read in decide_reads(gather(parts, Request())) if read.group == group and read.source)
+    version = parts.versions.wanted[group]
+    if reads:
+        with open_lease(parts, "keep_model", reads) as lease:
+            if all(torch.equal(lease[name].cpu(), value.detach().cpu()) for name, value in held.items()):
+                return version
+    return parts.versions.new_id()
+

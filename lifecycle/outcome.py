@@ -1,0 +1,91 @@
+"""What a method of the controller returns. An outcome says what happened; a refusal is an error instead."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Never
+
+from states import Decision, Facts, NoChange, Read, Refusal, TrainerEvent, TrainerState, Verdict
+
+
+class _NotABool:
+    __slots__ = ()
+
+    def __bool__(self) -> Never:
+        raise TypeError(f"{type(self).__name__} has no truth value; look at its type")
+
+
+@dataclass(frozen=True, slots=True)
+class Moved(_NotABool):
+    """The event took an edge and is committed.
+
+    Attributes:
+        event: the event.
+        edge: the edge of the table.
+        source: the state before.
+        target: the state after.
+        reads: where each content group was read.
+        moved_bytes: bytes that were copied by it.
+        duration_s: seconds from the decision to the commit.
+        details: what it did in words of its kind (adapters loaded, engines updated), for the log.
+    """
+
+    event: TrainerEvent
+    edge: str
+    source: TrainerState
+    target: TrainerState
+    reads: tuple[Read, ...] = ()
+    moved_bytes: int = 0
+    duration_s: float = 0.0
+    details: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged(_NotABool):
+    """What was asked for already held. Zero effects.
+
+    Attributes:
+        event: the event.
+        state: the state the trainer is and stays in.
+    """
+
+    event: TrainerEvent
+    state: TrainerState
+
+
+Outcome = Moved | Unchanged
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What an event would do now, and why. Asking changes nothing.
+
+    Attributes:
+        event: the event.
+        state: the present state.
+        decision: Step, Refusal or NoChange.
+        facts: the record it was decided on.
+    """
+
+    event: TrainerEvent
+    state: TrainerState
+    decision: Decision
+    facts: Facts
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Every guard that was asked."""
+        return self.decision.verdicts
+
+    @property
+    def edge(self) -> str:
+        """The edge it would take, empty when none."""
+        return "" if isinstance(self.decision, NoChange) else self.decision.edge
+
+    @property
+    def may(self) -> Verdict:
+        """One verdict for the whole event."""
+        if isinstance(self.decision, Refusal):
+            because = "; ".join(f"{one.name}: {one.because}" for one in self.decision.failed)
+            return Verdict(self.event, holds=False, because=because, remedy=self.decision.remedy)
+        return Verdict(self.event, holds=True, because=self.edge or "already holds")

@@ -1,0 +1,139 @@
+"""The parts of one trainer that effects and facts share. No part has a handle on the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.config import LifecycleConfig
+from lifecycle.door import Door
+from lifecycle.engines.protocol import RolloutEngine
+from lifecycle.gradients import Gradients
+from lifecycle.inventory import Inventory
+from lifecycle.layout import Layout
+from lifecycle.leases import LeaseBook
+from lifecycle.optimizer_state import OptimizerState
+from lifecycle.process_groups import ProcessGroups
+from lifecycle.saver import MemorySaver
+from lifecycle.snapshots import SnapshotStore
+from lifecycle.versions import VersionBook
+from states import ACTOR, BUFFERS, TRAINABLE_BASE, Step, TrainerState, adapter_group
+
+
+@dataclass
+class Runtime:
+    """What changes from event to event and is neither bytes nor versions.
+
+    Attributes:
+        active_model: whose bytes are in live memory.
+        step: adapters of the step that is open, None when none is.
+        accumulated: content groups with gradients of an accumulation that is under way.
+        origin: the state a reconcile under way left.
+        fences: engine name to why it may not serve.
+    """
+
+    active_model: str = ACTOR
+    step: tuple[str, ...] | None = None
+    accumulated: frozenset[str] = frozenset()
+    origin: TrainerState | None = None
+    fences: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Parts:
+    """Everything that one trainer's effects touch."""
+
+    config: LifecycleConfig
+    saver: MemorySaver
+    inventory: Inventory
+    layout: Layout
+    snapshots: SnapshotStore
+    door: Door
+    gradients: Gradients
+    moments: OptimizerState
+    adapters: AdapterHost | None
+    groups: ProcessGroups | None
+    versions: VersionBook = field(default_factory=VersionBook)
+    leases: LeaseBook = field(default_factory=LeaseBook)
+    runtime: Runtime = field(default_factory=Runtime)
+
+    def touched(self, adapters: Iterable[str]) -> tuple[str, ...]:
+        """The content groups that a step of these adapters changes."""
+        always = (group for group in (TRAINABLE_BASE, BUFFERS) if group in self.inventory.base)
+        return (*always, *map(adapter_group, sorted(adapters)))
+
+    def parameter_names(self, groups: Iterable[str]) -> tuple[str, ...]:
+        """The trainable tensors of these content groups."""
+        held = self.inventory.groups()
+        return tuple(name for group in groups for name in held.get(group, {}) if group != BUFFERS)
+
+    def own_bytes(self, group: str) -> dict[str, Tensor]:
+        """The readable and writable bytes of a whole group in the trainer's own memory."""
+        return {name: self.door.own_bytes(name, one) for name, one in self.inventory.groups()[group].items()}
+
+
+class OwnMemory:
+    """The trainer's own memory as the snapshots see it."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def versions(self) -> Mapping[str, int | None]:
+        """Version of the bytes that the trainer's memory holds, by content group."""
+        return {group: self._parts.versions.region.get(group) for group in self._parts.inventory.groups()}
+
+    def names(self, group: str) -> tuple[str, ...]:
+        """Tensor names of a group."""
+        return tuple(self._parts.inventory.groups()[group])
+
+    def own_bytes(self, group: str, name: str) -> Tensor:
+        """Readable and writable bytes of one tensor."""
+        return self._parts.door.own_bytes(name, self._parts.inventory.groups()[group][name])
+
+    def written(self, group: str, version: int | None) -> None:
+        """The group's bytes now are this version."""
+        self._parts.versions.region[group] = version
+
+
+@dataclass(frozen=True)
+class Request:
+    """What an event is asked with.
+
+    Attributes:
+        adapters: the adapters of a step.
+        target: the model to switch to.
+        engines: the engines to update.
+    """
+
+    adapters: tuple[str, ...] = ()
+    target: str = ACTOR
+    engines: tuple[RolloutEngine, ...] = ()
+
+
+Undo = Callable[[], None]
+
+
+@dataclass
+class Work:
+    """One transition under way: what was decided, and what its effects report.
+
+    Attributes:
+        step: the decision.
+        request: what the event was asked with.
+        moved_bytes: bytes copied so far.
+        details: what was done, for outcome and log.
+        on_commit: run once the state has moved; must not fail.
+    """
+
+    step: Step
+    request: Request
+    moved_bytes: int = 0
+    details: dict[str, object] = field(default_factory=dict)
+    on_commit: list[Callable[[], None]] = field(default_factory=list)
+
+
+def nothing() -> None:
+    """The undo of an effect that leaves no trace."""

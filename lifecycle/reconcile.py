@@ -1,0 +1,123 @@
+"""Bringing the slots to what the registry says. Prepare everything, write bytes, then record.
+
+Bytes go through the door: to the device while the trainer is awake, into the saver's host backup
+while it is offloaded, where they are on the device after the next resume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from lifecycle.adapters.protocol import AdapterHost, PreparedAdapter
+from lifecycle.door import digest, write
+from lifecycle.errors import ConfigError
+from lifecycle.gather import pending
+from lifecycle.parts import Parts, Undo, Work
+from states import adapter_group
+
+
+class _SlotWriter:
+    """Writes slots and remembers what was there."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._before: list[tuple[Tensor, Tensor]] = []
+        self.moved_bytes = 0
+
+    def write(self, slot: int, values: Mapping[str, Tensor] | None, host: AdapterHost) -> None:
+        """Write a slot's weights (zeros when *values* is None) and zero what belongs to the last tenant."""
+        tensors = host.slot_tensors(slot)
+        for name, tensor in tensors.items():
+            into = self._parts.door.own_bytes(name, tensor)
+            self._put(into, torch.zeros_like(into) if values is None else values[name])
+        for name, tensor in self._parts.moments.of(tensors).items():
+            into = self._parts.door.own_bytes(name, tensor)
+            self._put(into, torch.zeros_like(into))
+
+    def _put(self, into: Tensor, value: Tensor) -> None:
+        self._before.append((into, into.clone()))
+        self.moved_bytes += write(into, value)
+
+    def undo(self) -> None:
+        """Every byte as it was, the last write first."""
+        for into, value in reversed(self._before):
+            write(into, value)
+
+
+def write_adapters(parts: Parts, work: Work) -> Undo:
+    """Load, replace and retire adapters.
+
+    A retired slot is zeroed; a new tenant starts with zero moments and gradients. If anything fails,
+    every slot is as it was.
+
+    Raises:
+        AdapterError: an adapter's file or tensors do not fit; it names the adapter.
+    """
+    host = parts.adapters
+    if host is None:
+        raise ConfigError("there is nothing to reconcile: the controller was built without adapters")
+    to_load, to_retire = pending(parts)
+    desired, loaded = host.desired(), dict(host.loaded())
+    prepared = [host.prepare(desired[name]) for name in to_load]
+    writer, saved, runtime = _SlotWriter(parts), parts.versions.save(), parts.runtime
+    accumulated, kept = runtime.accumulated, parts.gradients.drop_kept(())
+
+    def undo() -> None:
+        writer.undo()
+        host.reinstate(loaded)
+        parts.versions.load(saved)
+        parts.gradients.set_kept(kept)
+        runtime.accumulated = accumulated
+
+    try:
+        for name in to_retire:
+            _retire(parts, writer, host, loaded[name].slot, name)
+        for one in prepared:
+            _load(parts, writer, host, one)
+    except BaseException:
+        undo()
+        raise
+    work.moved_bytes += writer.moved_bytes
+    work.details |= {
+        "loaded": list(to_load),
+        "retired": list(to_retire),
+        "dropped_gradients_of": sorted(accumulated - runtime.accumulated),
+        "versions": {adapter_group(one.desired.name): _version(parts, one) for one in prepared},
+    }
+    return undo
+
+
+def _version(parts: Parts, prepared: PreparedAdapter) -> int:
+    return parts.versions.wanted[adapter_group(prepared.desired.name)]
+
+
+def _retire(parts: Parts, writer: _SlotWriter, host: AdapterHost, slot: int, name: str) -> None:
+    group = adapter_group(name)
+    names = tuple(host.slot_tensors(slot))
+    writer.write(slot, None, host)
+    _drop_gradients(parts, names, group)
+    host.uninstall(name)
+    parts.versions.drop(group)
+
+
+def _load(parts: Parts, writer: _SlotWriter, host: AdapterHost, prepared: PreparedAdapter) -> None:
+    group = adapter_group(prepared.desired.name)
+    slot = prepared.desired.slot
+    writer.write(slot, prepared.tensors, host)
+    _drop_gradients(parts, tuple(host.slot_tensors(slot)), group)
+    host.install(prepared)
+    version = parts.versions.renew(group)
+    parts.versions.digests[version] = digest(parts.own_bytes(group))
+
+
+def _drop_gradients(parts: Parts, names: tuple[str, ...], group: str) -> None:
+    """Gradients of the last tenant go: now if they are mapped, else with the resume that zeroes them."""
+    parts.gradients.drop_kept(names)
+    parts.runtime.accumulated -= {group}
+    if not any(info.paused for info in parts.layout.tags().scratch):
+        parts.gradients.zero(names)
+
+

@@ -1,0 +1,142 @@
+"""The audit records of transitions: began before the first effect, then exactly one of moved or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from lifecycle.config import LifecycleConfig
+from lifecycle.errors import AuditError
+from lifecycle.outcome import Moved
+from states import Facts, NoChange, Refusal, Step, Verdict
+
+
+class Audit(Protocol):
+    """Where records go."""
+
+    def write(self, name: str, keys: Mapping[str, object]) -> None:
+        """Append one record, flushed to the operating system.
+
+        Raises:
+            AuditError: it could not be written.
+        """
+
+
+class Recorder:
+    """Writes the records of one trainer and decides nothing.
+
+    Args:
+        audit: the log.
+        config: says whether a log that cannot be written stops the training.
+    """
+
+    def __init__(self, audit: Audit, config: LifecycleConfig) -> None:
+        self._audit = audit
+        self._stops = config.audit_failure == "stop"
+        self._transition = 0
+        self.failures: list[AuditError] = []
+
+    def began(self, step: Step, facts: Facts, held: Mapping[str, int]) -> None:
+        """Before the first effect. The native layer may end the process: this line is then the evidence.
+
+        Raises:
+            AuditError: it could not be written and the configuration says stop. Nothing was done.
+        """
+        self._transition += 1
+        self._write("lifecycle.began", {**self._decided(step, facts), "bytes": dict(held)})
+
+    def moved(self, outcome: Moved, versions: Mapping[str, int], held: Mapping[str, int]) -> None:
+        """After the commit.
+
+        Raises:
+            AuditError: it could not be written and the configuration says stop. The outcome stands,
+                and the error carries it.
+        """
+        keys = {
+            "trigger": outcome.event,
+            "edge": outcome.edge,
+            "source": outcome.source,
+            "target": outcome.target,
+            "versions": dict(versions),
+            "bytes": {**held, "moved": outcome.moved_bytes},
+            "duration_s": round(outcome.duration_s, 6),
+            "details": dict(outcome.details),
+        }
+        self._write("lifecycle.moved", keys, outcome)
+
+    def failed(self, step: Step, target: str, effect: str, error: BaseException, held: Mapping[str, int]) -> None:
+        """An effect failed. Never raises: the error of the transition is the one to report."""
+        keys = {
+            "trigger": step.event,
+            "edge": step.edge,
+            "source": step.state,
+            "target": target,
+            "effect": effect,
+            "error": f"{type(error).__name__}: {error}",
+            "bytes": dict(held),
+        }
+        self._write_quietly("lifecycle.failed", keys)
+
+    def refused(self, refusal: Refusal, facts: Facts) -> None:
+        """A guard does not hold. Never raises: the refusal is the one to report."""
+        self._transition += 1
+        keys = {
+            "trigger": refusal.event,
+            "edge": refusal.edge,
+            "source": refusal.state,
+            "target": refusal.state,
+            "facts": _facts(facts),
+            "verdicts": _verdicts(refusal.verdicts),
+            "remedy": refusal.remedy,
+        }
+        self._write_quietly("lifecycle.refused", keys)
+
+    def unchanged(self, no_change: NoChange) -> None:
+        """What was asked for already held."""
+        self._transition += 1
+        keys = {
+            "trigger": no_change.event,
+            "edge": "already",
+            "source": no_change.state,
+            "target": no_change.state,
+            "verdicts": _verdicts(no_change.verdicts),
+        }
+        self._write("lifecycle.unchanged", keys)
+
+    def noted(self, what: str, **keys: object) -> None:
+        """Something worth reading that is no transition."""
+        self._write_quietly("lifecycle.noted", {"note": what, **keys})
+
+    def _decided(self, step: Step, facts: Facts) -> dict[str, object]:
+        return {
+            "trigger": step.event,
+            "edge": step.edge,
+            "source": step.state,
+            "target": step.target,
+            "facts": _facts(facts),
+            "verdicts": _verdicts(step.verdicts),
+            "decision": {read.group: {"source": read.tag or read.source, "because": read.because} for read in step.reads},
+        }
+
+    def _write_quietly(self, name: str, keys: Mapping[str, object]) -> None:
+        try:
+            self._audit.write(name, {"transition": self._transition, **keys})
+        except AuditError as error:
+            self.failures.append(error)
+
+    def _write(self, name: str, keys: Mapping[str, object], outcome: Moved | None = None) -> None:
+        try:
+            self._audit.write(name, {"transition": self._transition, **keys})
+        except AuditError as error:
+            self.failures.append(error)
+            if self._stops:
+                error.outcome = outcome
+                raise
+
+
+def _facts(facts: Facts) -> dict[str, object]:
+    return {"shared": facts.shared(), "local": facts.local()}
+
+
+def _verdicts(verdicts: tuple[Verdict, ...]) -> list[dict[str, object]]:
+    return [{"name": one.name, "holds": one.holds, "because": one.because} for one in verdicts]

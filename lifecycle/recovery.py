@@ -1,0 +1,76 @@
+"""The way back from ``faulted``: drive the tags to one state, verify the bytes, then commit."""
+
+from __future__ import annotations
+
+from lifecycle import regions
+from lifecycle.door import digest
+from lifecycle.errors import LifecycleError, UnreadableTensor
+from lifecycle.parts import Parts, Undo, Work, nothing
+from states import TrainerState
+
+
+def drive_tags(parts: Parts, work: Work) -> Undo:
+    """Pause or resume what differs from the target state. The books say where a failure left it."""
+    split = parts.layout.tags()
+    target = work.step.target
+    if target is TrainerState.AWAKE:
+        regions.resume_tags(parts, (*split.weights, *split.scratch))
+    elif target is TrainerState.SLEEPING:
+        regions.resume_tags(parts, split.weights)
+        regions.pause_tags(parts, split.scratch)
+    else:
+        regions.pause_tags(parts, (*split.scratch, *split.weights))
+    if target in (TrainerState.AWAKE, TrainerState.SLEEPING):
+        regions.restore_lost(parts)
+    if target is TrainerState.AWAKE:
+        parts.gradients.give_back()
+        if parts.groups is not None:
+            parts.groups.rebuild()
+    parts.runtime.step, parts.runtime.origin = None, None
+    return nothing
+
+
+def verify_digests(parts: Parts, work: Work) -> Undo:
+    """Compare the bytes with the digests of their versions; mend from a copy where they differ.
+
+    Groups without a digest, or whose bytes cannot be read in the target state, are named as
+    unverified in the outcome.
+
+    Raises:
+        LifecycleError: a group's bytes are wrong or lost and no copy of their version exists.
+    """
+    unverified, mended = [], []
+    for group, version in list(parts.versions.region.items()):
+        try:
+            problem = _problem(parts, group, version)
+        except UnreadableTensor:
+            unverified.append(group)
+            continue
+        if problem == "unknown":
+            unverified.append(group)
+        elif problem:
+            _mend(parts, group, problem)
+            mended.append(group)
+    work.details |= {"unverified": unverified, "mended": mended}
+    return nothing
+
+
+def _problem(parts: Parts, group: str, version: int | None) -> str:
+    if version is None:
+        return "its bytes are lost"
+    known = parts.versions.digests.get(version)
+    if known is None:
+        return "unknown"
+    return "" if digest(parts.own_bytes(group)) == known else f"its bytes are not those of version {version}"
+
+
+def _mend(parts: Parts, group: str, problem: str) -> None:
+    parts.versions.region[group] = None
+    regions.restore_group(parts, group, parts.runtime.active_model)
+    version = parts.versions.region[group]
+    if version is None or _problem(parts, group, version) not in ("", "unknown"):
+        kept = ", ".join(parts.snapshots.backup_tags) or "none"
+        raise LifecycleError(
+            f"{group}: {problem}, and no kept copy mends it (copies: {kept}); "
+            "load a checkpoint and build a new controller"
+        )

@@ -1,0 +1,93 @@
+"""Pausing and resuming the trainer's tags. Each call is written into the books before the next is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lifecycle.parts import Parts
+from lifecycle.saver import Backup, TagInfo
+from states import ACTOR
+
+
+def pause_tags(parts: Parts, tags: Iterable[TagInfo]) -> list[str]:
+    """Pause those of the tags that are active. All or nothing.
+
+    Returns:
+        The tags that were paused now, for :func:`resume_tags` as the undo.
+    """
+    done: list[str] = []
+    try:
+        for info in tags:
+            if not info.paused:
+                parts.saver.pause(info.tag)
+                done.append(info.tag)
+    except BaseException:
+        resume_named(parts, reversed(done))
+        restore_lost(parts)
+        raise
+    return done
+
+
+def resume_tags(parts: Parts, tags: Iterable[TagInfo]) -> list[str]:
+    """Resume those of the tags that are paused. All or nothing.
+
+    Returns:
+        The tags that were resumed now.
+    """
+    wanted = [info.tag for info in tags if info.paused]
+    done: list[str] = []
+    try:
+        for tag in wanted:
+            resume_named(parts, (tag,))
+            done.append(tag)
+    except BaseException:
+        pause_named(parts, reversed(done))
+        raise
+    return done
+
+
+def pause_named(parts: Parts, tags: Iterable[str]) -> None:
+    """Pause these tags; all are active."""
+    for tag in tags:
+        parts.saver.pause(tag)
+
+
+def resume_named(parts: Parts, tags: Iterable[str]) -> None:
+    """Resume these tags; all are paused. Groups whose region has no backup have lost their bytes."""
+    for tag in tags:
+        parts.saver.resume(tag)
+        if parts.saver.tags()[tag].backup is Backup.NONE:
+            _mark_lost(parts, tag)
+
+
+def _mark_lost(parts: Parts, tag: str) -> None:
+    for group, held in parts.inventory.groups().items():
+        if any(parts.saver.tag_of(tensor) == tag for tensor in held.values()):
+            parts.versions.region[group] = None
+
+
+def restore_lost(parts: Parts) -> int:
+    """Write groups that came back without values from a copy of the active model.
+
+    Returns:
+        The bytes written.
+    """
+    moved = 0
+    for group, version in list(parts.versions.region.items()):
+        if version is None:
+            moved += restore_group(parts, group, parts.runtime.active_model)
+    return moved
+
+
+def restore_group(parts: Parts, group: str, model: str) -> int:
+    """Write one group from the snapshot of *model*, or for the actor from any copy of its newest version."""
+    store = parts.snapshots
+    tags = [model] if store.has(model) else []
+    if model == ACTOR:
+        tags += [tag for tag in store.backup_tags if tag != ACTOR]
+    wanted = parts.versions.wanted.get(group)
+    for tag in tags:
+        held = store.versions(tag).get(group)
+        if held is not None and (model != ACTOR or held == wanted):
+            return store.restore_group(tag, group)
+    return 0

@@ -1,0 +1,165 @@
+"""Decide, act, commit; undo in reverse. The one place where effects run and the state moves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lifecycle.effects import EFFECTS
+from lifecycle.errors import EventRefused, TrainerFaulted, TransitionFailed
+from lifecycle.gather import gather
+from lifecycle.outcome import Moved, Outcome, Unchanged
+from lifecycle.parts import Parts, Request, Undo, Work
+from lifecycle.records import Recorder
+from lifecycle.turn import Turn
+from states import (
+    Decision,
+    Facts,
+    NoChange,
+    Refusal,
+    Step,
+    TrainerEvent,
+    TrainerMachine,
+    TrainerState,
+    as_one,
+    decide,
+    decide_reconcile,
+)
+
+_RECONCILING = TrainerState.ADAPTER_RECONCILING
+
+
+@dataclass
+class _Done:
+    effect: str
+    undo: Undo
+
+
+class Runner:
+    """Takes events through decision, effects and commit.
+
+    Args:
+        parts: what effects touch.
+        machine: what carries the state.
+        recorder: the records.
+    """
+
+    def __init__(self, parts: Parts, machine: TrainerMachine, recorder: Recorder) -> None:
+        self._parts = parts
+        self.machine = machine
+        self.recorder = recorder
+        self.turn = Turn(parts.config.event_timeout_s)
+        self.effects = dict(EFFECTS)
+        self.subscribers: list[Callable[[Moved], None]] = []
+        self.callback_errors: list[Exception] = []
+
+    def send(self, event: TrainerEvent, request: Request) -> Outcome:
+        """One event, to completion.
+
+        Raises:
+            EventRefused: a guard does not hold; nothing changed.
+            TransitionFailed: an effect failed; everything was undone.
+            TrainerFaulted: an undo failed.
+            AuditError: the log could not be written and the configuration says stop.
+        """
+        with self.turn.of(event):
+            facts = gather(self._parts, request, event)
+            decision = decide_event(self.machine.state, event, facts)
+            if isinstance(decision, Refusal):
+                self.recorder.refused(decision, facts)
+                raise EventRefused(decision)
+            if isinstance(decision, NoChange):
+                self.recorder.unchanged(decision)
+                return Unchanged(event, decision.state)
+            if isinstance(decision, Step):
+                return self._act(Work(decision, request), facts, decision, None)
+            entering, leaving = decision
+            self._parts.runtime.origin = entering.state
+            try:
+                return self._act(Work(as_one(entering, leaving), request), facts, leaving, entering)
+            finally:
+                self._parts.runtime.origin = None
+
+    def _act(self, work: Work, facts: Facts, leaving: Step, entering: Step | None) -> Outcome:
+        """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
+        started, source = time.perf_counter(), work.step.state
+        self.recorder.began(work.step, facts, held_bytes(self._parts))
+        if entering is not None:
+            self.machine.take(entering)
+        self._perform(work, source)
+        self.machine.take(leaving)
+        for commit in work.on_commit:
+            commit()
+        outcome = Moved(
+            event=work.step.event,
+            edge=work.step.edge,
+            source=source,
+            target=work.step.target,
+            reads=work.step.reads,
+            moved_bytes=work.moved_bytes,
+            duration_s=time.perf_counter() - started,
+            details=tuple(work.details.items()),
+        )
+        try:
+            self.recorder.moved(outcome, self._parts.versions.wanted, held_bytes(self._parts))
+        finally:
+            self._tell(outcome)
+        return outcome
+
+    def _perform(self, work: Work, source: TrainerState) -> None:
+        done: list[_Done] = []
+        for effect in work.step.effects:
+            try:
+                done.append(_Done(effect, self.effects[effect](self._parts, work)))
+            except BaseException as error:
+                self._undo(work.step, source, effect, done, error)
+                if not isinstance(error, Exception):
+                    raise
+                raise TransitionFailed(work.step.event, source, effect, error) from error
+
+    def _undo(self, step: Step, source: TrainerState, effect: str, done: list[_Done], error: BaseException) -> None:
+        for one in reversed(done):
+            try:
+                one.undo()
+            except Exception as undo_error:
+                self._fault()
+                self.recorder.failed(step, TrainerState.FAULTED, one.effect, undo_error, held_bytes(self._parts))
+                raise TrainerFaulted(step.event, one.effect, error, undo_error) from error
+        if self.machine.state is _RECONCILING:
+            abandon = decide(_RECONCILING, TrainerEvent.RECONCILE_ABANDONED, gather(self._parts, Request()))
+            assert isinstance(abandon, Step)  # its one selector is the origin
+            self.machine.take(abandon)
+        self.recorder.failed(step, source, effect, error, held_bytes(self._parts))
+
+    def _fault(self) -> None:
+        faulting = decide(self.machine.state, TrainerEvent.FAIL, Facts())
+        if isinstance(faulting, Step):
+            self.machine.take(faulting)
+
+    def _tell(self, outcome: Moved) -> None:
+        for callback in self.subscribers:
+            try:
+                callback(outcome)
+            except Exception as error:  # noqa: BLE001 - a subscriber must not change a transition's outcome
+                self.callback_errors.append(error)
+                self.recorder.noted("a subscriber raised", error=f"{type(error).__name__}: {error}")
+
+
+def decide_event(state: TrainerState, event: TrainerEvent, facts: Facts) -> Decision | tuple[Step, Step]:
+    """The decision on an event; for a reconcile that may begin, both of its moves."""
+    if event is TrainerEvent.RECONCILE_ADAPTERS:
+        return decide_reconcile(state, facts)
+    return decide(state, event, facts)
+
+
+def held_bytes(parts: Parts) -> dict[str, int]:
+    """Bytes held now, by place: what the saver holds for all its tenants, and this trainer's copies."""
+    usage = parts.saver.usage()
+    return {
+        "device": usage.device_bytes,
+        "saver_host": usage.host_bytes,
+        "saver_disk": usage.disk_bytes,
+        "snapshots": parts.snapshots.host_bytes(),
+        "kept_gradients": parts.gradients.kept_bytes(),
+    }

@@ -1,0 +1,114 @@
+"""Weight sync as a reconcile: what each engine should hold against what it has acknowledged.
+
+Only what differs is sent. Versions move when the engine commits, never before. If a push fails, that
+engine is aborted and fenced: it serves nothing until a later pass has sent everything again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.engines.protocol import AdapterPayload, RolloutEngine
+from lifecycle.errors import EngineError
+from lifecycle.gather import gather
+from lifecycle.leases import WeightLease
+from lifecycle.parts import Parts, Undo, Work, nothing
+from states import EngineFacts, Read, TrainerEvent, decide_reads
+
+_ADAPTER = "adapter/"
+
+
+def open_lease(parts: Parts, holder: str, reads: tuple[Read, ...], groups: tuple[str, ...] | None = None) -> WeightLease:
+    """A lease over content groups from their decided sources.
+
+    Args:
+        parts: the trainer.
+        holder: who reads.
+        reads: the decisions.
+        groups: only these; all when None.
+    """
+    held = parts.inventory.groups()
+    by_group = {read.group: read for read in reads if groups is None or read.group in groups}
+    tensors = {name: (one, read) for group, read in by_group.items() for name, one in held[group].items()}
+    return parts.leases.open(holder, tensors, parts.door.read)
+
+
+def send_weights(parts: Parts, work: Work) -> Undo:
+    """Update every engine that is behind.
+
+    Raises:
+        EngineError: an engine failed; it is fenced. Engines before it are up to date and stay so.
+    """
+    facts = gather(parts, work.request, TrainerEvent.UPDATE_WEIGHTS)
+    reads = decide_reads(facts)
+    behind = {one.name: one for one in facts.engines if one.stale or one.extra or one.fenced}
+    sent: dict[str, object] = {}
+    work.details["engines"] = sent
+    for engine in work.request.engines:
+        if engine.name in behind:
+            before = work.moved_bytes
+            _update_engine(parts, work, engine, behind[engine.name], reads)
+            one = behind[engine.name]
+            sent[engine.name] = {"sent": list(one.stale), "unloaded": list(one.extra), "bytes": work.moved_bytes - before}
+    _promote(parts, {group for one in behind.values() for group in one.stale if group.startswith(_ADAPTER)})
+    return nothing
+
+
+def _update_engine(
+    parts: Parts, work: Work, engine: RolloutEngine, behind: EngineFacts, reads: tuple[Read, ...]
+) -> None:
+    try:
+        with open_lease(parts, f"update_weights to {engine.name}", reads, behind.stale) as lease, parts.saver.unmanaged():
+            engine.begin_update()
+            for name in behind.extra:
+                engine.unload_adapter(name)
+            for group in behind.stale:
+                work.moved_bytes += _send_group(parts, engine, group, lease)
+            engine.commit_update()
+    except BaseException as error:
+        _fence(parts, engine, error)
+        raise
+    parts.runtime.fences.pop(engine.name, None)
+
+
+def _fence(parts: Parts, engine: RolloutEngine, error: BaseException) -> None:
+    """What the engine holds is unknown now. It is told so, and probed before it gets anything else."""
+    parts.runtime.fences[engine.name] = f"a push failed: {error}"
+    try:
+        engine.abort_update()
+    except EngineError as abort_error:
+        parts.runtime.fences[engine.name] += f"; the abort failed too: {abort_error}"
+
+
+def _send_group(parts: Parts, engine: RolloutEngine, group: str, lease: WeightLease) -> int:
+    version = parts.versions.wanted[group]
+    if group.startswith(_ADAPTER) and parts.adapters is not None:
+        payload = _payload(parts.adapters, group.removeprefix(_ADAPTER), version, lease)
+        engine.load_adapter(payload)
+        return sum(_size(one) for one in payload.tensors.values())
+    names = tuple(parts.inventory.groups()[group])
+    engine.send_base(group, version, _stream(names, lease))
+    return sum(_size(one) for one in parts.inventory.groups()[group].values())
+
+
+def _stream(names: tuple[str, ...], lease: WeightLease) -> Iterator[tuple[str, Tensor]]:
+    for name in names:
+        yield name, lease[name]
+
+
+def _payload(host: AdapterHost, name: str, version: int, lease: WeightLease) -> AdapterPayload:
+    rank, alpha, targets, tensors = host.export(name, lease.__getitem__)
+    return AdapterPayload(name, version, rank, alpha, targets, tensors)
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _promote(parts: Parts, groups: set[str]) -> None:
+    """Adapters that an engine lacked and that every engine now holds have been pushed."""
+    if parts.adapters is not None and groups:
+        parts.adapters.pushed(tuple(sorted(group.removeprefix(_ADAPTER) for group in groups)))

@@ -1,0 +1,51 @@
+"""The version book: which bytes the trainer's regions hold, and which ones are the actor's newest.
+
+Version ids only grow and are never used twice. Equal ids mean equal bytes: restoring a snapshot
+brings its id back, training takes a new one. No flag decides freshness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import count
+
+
+@dataclass
+class VersionBook:
+    """Versions by content group.
+
+    Attributes:
+        wanted: id of the actor's newest bytes.
+        region: id of the bytes in the trainer's own memory (on the device, or in the backup that
+            brings them back); None when they are lost or unknown.
+        digests: id to the SHA-256 of a group's bytes, where it was computed.
+    """
+
+    wanted: dict[str, int] = field(default_factory=dict)
+    region: dict[str, int | None] = field(default_factory=dict)
+    digests: dict[int, str] = field(default_factory=dict)
+    _ids: count[int] = field(default_factory=lambda: count(1))
+
+    def new_id(self) -> int:
+        """An id that was never used."""
+        return next(self._ids)
+
+    def renew(self, group: str) -> int:
+        """The actor's bytes of *group* changed in place: take a new id for them."""
+        version = self.new_id()
+        self.wanted[group] = version
+        self.region[group] = version
+        return version
+
+    def drop(self, group: str) -> None:
+        """The group is gone (a retired adapter)."""
+        self.wanted.pop(group, None)
+        self.region.pop(group, None)
+
+    def save(self) -> tuple[dict[str, int], dict[str, int | None]]:
+        """The books as they are, for :meth:`load`."""
+        return dict(self.wanted), dict(self.region)
+
+    def load(self, saved: tuple[dict[str, int], dict[str, int | None]]) -> None:
+        """Undo: the books as they were. Ids taken since then stay used."""
+        self.wanted, self.region = dict(saved[0]), dict(saved[1])
