@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from states.facts import Facts, LeaseFacts
+from states.facts import ContentFacts, Facts, LeaseFacts
 from states.names import ACTOR, BUFFERS, RESTING, TRAINABLE_BASE, Source, TrainerState
 from states.rule import groups_to_copy
 from states.verdict import Answer, Guard, guard
@@ -153,7 +153,7 @@ def switch_target_exists(facts: Facts) -> Answer:
 
 @guard()
 def switches_to_another_model(facts: Facts) -> Answer:
-    """The target is not the active model, or its bytes are not all in live memory."""
+    """The target is not the active model, or live memory does not hold the newest bytes of all its groups."""
     return (
         not _is_switched(facts),
         f'active is "{facts.active_model}", wanted is "{facts.switch_target}"',
@@ -163,7 +163,7 @@ def switches_to_another_model(facts: Facts) -> Answer:
 
 @guard()
 def is_switched_already(facts: Facts) -> Answer:
-    """The target is the active model and its bytes are in live memory."""
+    """The target is the active model and live memory holds the newest bytes of all its groups."""
     return (
         _is_switched(facts),
         f'active is "{facts.active_model}", wanted is "{facts.switch_target}"',
@@ -172,9 +172,28 @@ def is_switched_already(facts: Facts) -> Answer:
 
 
 def _is_switched(facts: Facts) -> bool:
+    """By version, not by name: a model whose copy was renewed is not the one in live memory."""
     if facts.switch_target != facts.active_model:
         return False
-    return all(one.live is not None for one in facts.contents)
+    return all(one.live == _version_of(facts.switch_target, one) for one in facts.contents)
+
+
+def _version_of(model: str, content: ContentFacts) -> int:
+    """What the model's bytes of a group are; a group that it keeps no copy of it shares with the actor."""
+    kept = content.copy_version(model)
+    return content.version if model == ACTOR or kept is None else kept
+
+
+@guard()
+def switch_target_is_complete(facts: Facts) -> Answer:
+    """The target's copy, with what is live already, is the whole target in its newest version."""
+    model, wrong = facts.switch_target, []
+    for content in facts.contents:
+        kept = content.copy_version(model)
+        if (content.live if kept is None else kept) != _version_of(model, content):
+            wrong.append(content.group)
+    because = f'missing or stale in the "{model}" copy: {", ".join(wrong)}' if wrong else "the target is complete"
+    return not wrong, because, f'copy a fresh snapshot onto "{model}", or switch_model("{ACTOR}") first'
 
 
 @guard()

@@ -91,7 +91,8 @@ _TRAINING = (
          g.no_lease_over_what_the_step_changes, g.no_lease_over_the_actor_copy),
         (Do.COMMIT_VERSIONS, Do.BACKUP_ACTOR)),
     Row("switches", E.SWITCH_MODEL, AWAKE, AWAKE, (g.switches_to_another_model,),
-        (g.no_step_in_flight, g.switch_target_exists, g.outgoing_model_is_kept, g.no_lease_open), (Do.RESTORE_MODEL,)),
+        (g.no_step_in_flight, g.switch_target_exists, g.switch_target_is_complete, g.outgoing_model_is_kept,
+         g.no_lease_open), (Do.RESTORE_MODEL,)),
 )  # fmt: skip
 
 _FAULT = (
