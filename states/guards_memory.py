@@ -118,7 +118,8 @@ def lost_bytes_can_be_restored(facts: Facts) -> Answer:
 @guard()
 def sources_are_fresh(facts: Facts) -> Answer:
     """For every content group to send there is a source of exactly the actor's version, for every tensor."""
-    reads = decide_reads(facts)
+    wanted = {group for engine in facts.engines for group in engine.stale}
+    reads = [read for read in decide_reads(facts) if read.group in wanted]
     missing = [read for read in reads if read.source is None]
     if missing:
         return (
@@ -126,7 +127,7 @@ def sources_are_fresh(facts: Facts) -> Answer:
             "; ".join(f"{read.group}: {read.because}" for read in missing),
             "wake_up(), or backup the actor while it is awake",
         )
-    return True, "; ".join(f"{read.group} from {read.tag or read.source}" for read in reads), ""
+    return True, "; ".join(f"{read.group} from {read.tag or read.source}" for read in reads) or "nothing is to be read", ""
 
 
 @guard()
