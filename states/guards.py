@@ -75,6 +75,17 @@ def active_model_is_the_actor(facts: Facts) -> Answer:
     )
 
 
+@guard()
+def live_weights_are_the_newest(facts: Facts) -> Answer:
+    """The device holds the newest bytes of every content group: nothing is paused, lost or of another model."""
+    behind = [one.group for one in facts.contents if one.live != one.version]
+    return (
+        not behind,
+        f"not live in the newest version: {', '.join(behind)}" if behind else "every content group is live",
+        'switch_model("actor") restores what is missing from the "actor" copy',
+    )
+
+
 @guard(scope="local")
 def no_lease_over_live_weights(facts: Facts) -> Answer:
     """No lease is open on memory that a pause gives back."""

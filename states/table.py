@@ -9,7 +9,7 @@ from states import guards_memory as m
 from states import rule
 from states.check import check_table
 from states.effects import Effect as Do
-from states.names import RESTING, TrainerEvent, TrainerState
+from states.names import OFFLOADED, RESTING, TrainerEvent, TrainerState
 from states.row import Row, RowKind
 
 AWAKE, SLEEPING = TrainerState.AWAKE, TrainerState.SLEEPING
@@ -81,7 +81,7 @@ _UPDATE = tuple(
 
 _TRAINING = (
     Row("opens", E.BEGIN_STEP, AWAKE, AWAKE, (),
-        (g.no_step_in_flight, g.active_model_is_the_actor, g.step_adapters_are_loaded,
+        (g.no_step_in_flight, g.active_model_is_the_actor, g.live_weights_are_the_newest, g.step_adapters_are_loaded,
          g.no_lease_over_what_the_step_changes), (Do.OPEN_STEP,)),
     Row("commits", E.TRAINED, AWAKE, AWAKE, (rule.makes_no_actor_copy,),
         (g.a_step_is_open, g.active_model_is_the_actor, g.step_adapters_are_loaded,
@@ -98,7 +98,9 @@ _TRAINING = (
 _FAULT = (
     *(Row("faults", E.FAIL, state, FAULTED) for state in TrainerState if state is not FAULTED),
     *(
-        Row("recovers", E.RECOVER, FAULTED, state, (nearest,), (g.no_lease_open,), (Do.DRIVE_TAGS, Do.VERIFY_DIGESTS))
+        Row("recovers", E.RECOVER, FAULTED, state, (nearest,),
+            (g.no_lease_open, *(() if state in OFFLOADED else (m.device_has_room,))),
+            (Do.DRIVE_TAGS, Do.VERIFY_DIGESTS))
         for state, nearest in zip(RESTING, m.NEAREST_IS, strict=True)
     ),
 )
