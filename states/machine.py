@@ -57,4 +57,4 @@ class TrainerMachine:
 
 def trigger_name(event: str, edge: str, target: str) -> str:
     """The trigger of one edge: unique in the table, so that no other edge can be taken by it."""
-    return "_".join(("take", event, edge, target)).replace("-", "_")
+    return f"take_{event}_{edge}_{target}".replace("-", "_")

@@ -11,6 +11,7 @@ from states.check import check_table
 from states.effects import Effect as Do
 from states.names import OFFLOADED, RESTING, TrainerEvent, TrainerState
 from states.row import Row, RowKind
+from states.verdict import Guard
 
 AWAKE, SLEEPING = TrainerState.AWAKE, TrainerState.SLEEPING
 CPU, DISK = TrainerState.OFFLOADED_CPU, TrainerState.OFFLOADED_DISK
@@ -106,7 +107,7 @@ _FAULT = (
 )
 
 
-def _settled(event: TrainerEvent, states: tuple[TrainerState, ...], *when: g.Guard) -> tuple[Row, ...]:
+def _settled(event: TrainerEvent, states: tuple[TrainerState, ...], *when: Guard) -> tuple[Row, ...]:
     return tuple(Row("already", event, state, state, when, kind=RowKind.SETTLED) for state in states)
 
 
