@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Never
 
 from states import Decision, Facts, NoChange, Read, Refusal, TrainerEvent, TrainerState, Verdict
-
-
-class _NotABool:
-    __slots__ = ()
-
-    def __bool__(self) -> Never:
-        raise TypeError(f"{type(self).__name__} has no truth value; look at its type")
+from states.verdict import NotABool
 
 
 @dataclass(frozen=True, slots=True)
-class Moved(_NotABool):
+class Moved(NotABool):
     """The event took an edge and is committed.
 
     Attributes:
@@ -41,7 +34,7 @@ class Moved(_NotABool):
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged(_NotABool):
+class Unchanged(NotABool):
     """What was asked for already held. Zero effects.
 
     Attributes:

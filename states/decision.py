@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Never
 
 from states.effects import Effect
 from states.errors import TableError
@@ -12,20 +11,11 @@ from states.names import TrainerEvent, TrainerState
 from states.row import Row, RowKind
 from states.sources import Read, decide_reads
 from states.table import TABLE
-from states.verdict import Verdict
-
-
-class _NotABool:
-    """An outcome is one of three things; a truth value would hide which."""
-
-    __slots__ = ()
-
-    def __bool__(self) -> Never:
-        raise TypeError(f"{type(self).__name__} has no truth value; match on Step, Refusal or NoChange")
+from states.verdict import NotABool, Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Step(_NotABool):
+class Step(NotABool):
     """The event may happen, on this edge.
 
     Attributes:
@@ -48,7 +38,7 @@ class Step(_NotABool):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal(_NotABool):
+class Refusal(NotABool):
     """The event may not happen. Nothing changes.
 
     Attributes:
@@ -75,7 +65,7 @@ class Refusal(_NotABool):
 
 
 @dataclass(frozen=True, slots=True)
-class NoChange(_NotABool):
+class NoChange(NotABool):
     """What the event asks for already holds. A recorded no-op with zero effects."""
 
     state: TrainerState

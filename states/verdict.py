@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 if TYPE_CHECKING:
     from states.facts import Facts
@@ -29,6 +29,15 @@ class Verdict:
 
     def __bool__(self) -> bool:
         return self.holds
+
+
+class NotABool:
+    """Base of outcomes that are one of several things; a truth value would hide which."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> Never:
+        raise TypeError(f"{type(self).__name__} has no truth value; match on its type")
 
 
 Answer = tuple[bool, str, str]
