@@ -22,7 +22,7 @@ def alias(tensor: Tensor) -> Tensor:
     plain = tensor.detach()
     if plain.numel() == 0:
         return plain.clone()
-    return torch.from_dlpack(plain)  # type: ignore[no-any-return,attr-defined]
+    return torch.from_dlpack(plain)  # type: ignore[attr-defined]
 
 
 class Watched:
@@ -32,8 +32,8 @@ class Watched:
 
     def __init__(self, name: str, tensor: Tensor) -> None:
         self.name = name
-        self._storage = StorageWeakRef(tensor.untyped_storage())
+        self._storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
 
     def alive(self) -> bool:
         """Whether the tensor, or any view of it, still exists."""
-        return not self._storage.expired()
+        return not self._storage.expired()  # type: ignore[no-untyped-call]

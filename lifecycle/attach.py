@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lifecycle import memory
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.config import LifecycleConfig
 from lifecycle.door import Door, digest
@@ -73,6 +74,7 @@ def lay_out(parts: Parts, initial_state: TrainerState) -> None:
     _check_state(parts, initial_state)
     if initial_state is TrainerState.AWAKE:
         place_training_state(parts)
+    parts.ignored_files = memory.backup_files(parts.saver.disk_dir)
     for group in parts.inventory.groups():
         version = parts.versions.renew(group)
         if group != TRAINABLE_BASE and group != BUFFERS and _readable(parts, group):

@@ -60,16 +60,20 @@ def _tear_down(parts: Parts) -> None:
 def clear_caches(_: Parts, __: Work) -> Undo:
     """Give cached blocks back before anything is paused: later they may lie in paused memory."""
     gc.collect(0)
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if _uses_cuda():
         torch.cuda.empty_cache()
     return nothing
 
 
 def synchronize_device(_: Parts, __: Work) -> Undo:
     """Wait for the device; the saver's pause does not."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if _uses_cuda():
         torch.cuda.synchronize()
     return nothing
+
+
+def _uses_cuda() -> bool:
+    return torch.cuda.is_available() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def pause_scratch(parts: Parts, work: Work) -> Undo:
@@ -90,6 +94,9 @@ def pause_weights(parts: Parts, work: Work) -> Undo:
     done = regions.pause_tags(parts, parts.layout.tags().weights)
     after = parts.saver.usage()
     work.details["paused"] = done
+    if parts.ignored_files and after.disk_bytes:
+        why = "they were there before this trainer; a backup belongs to the process that wrote it"
+        work.details["ignored_files"] = {"names": list(parts.ignored_files), "why": why}
     work.moved_bytes += after.host_bytes - before.host_bytes + after.disk_bytes - before.disk_bytes
     return lambda: _weights_back(parts, done)
 
@@ -178,7 +185,10 @@ def commit_versions(parts: Parts, work: Work) -> Undo:
 def restore_model(parts: Parts, work: Work) -> Undo:
     """Write the target's copy into live memory, where its versions differ."""
     before, active = dict(parts.versions.region), parts.runtime.active_model
-    undo = lambda: _switch_back(parts, before, active)  # noqa: E731 - needed before and after the attempt
+
+    def undo() -> None:
+        _switch_back(parts, before, active)
+
     try:
         work.moved_bytes += parts.snapshots.restore(work.request.target)
         parts.runtime.active_model = work.request.target
@@ -221,6 +231,7 @@ EFFECTS: Final[dict[Effect, Callable[[Parts, Work], Undo]]] = {
     Effect.RESTORE_MODEL: restore_model,
     Effect.SEND_WEIGHTS: send_weights,
     Effect.DRIVE_TAGS: recovery.drive_tags,
-    Effect.VERIFY_DIGESTS: recovery.verify_digests,
+    Effect.CHECK_DIGESTS: recovery.check_digests,
+    Effect.VERIFY_AND_MEND: recovery.verify_and_mend,
 }
 """Every effect of the table. A test compares it with :class:`states.Effect`."""

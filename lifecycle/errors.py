@@ -11,6 +11,7 @@
     ├── UnknownTag          the caller: a snapshot tag that does not exist (also a KeyError)
     ├── SaverMisuse         the caller: a saver call that the real library answers by ending the process
     ├── SaverError          the world: out of memory, a full or broken disk, a saver that frees nothing
+    ├── DigestMismatch      the world: bytes are not those of their version
     ├── EngineError         the world: a rollout engine failed, or answered something else than asked
     ├── AuditError          the world: the log could not be written
     ├── TransitionFailed    the world: an effect failed and everything was undone
@@ -139,6 +140,23 @@ class SaverError(LifecycleError):
         self.why = why
 
 
+class DigestMismatch(LifecycleError):
+    """Bytes are not those of their version. They are never trained on or served.
+
+    Attributes:
+        group: the content group.
+        copies: tags of the snapshots that hold the right version; ``recover()`` mends from them.
+    """
+
+    def __init__(self, group: str, why: str, copies: Sequence[str]) -> None:
+        self.group = group
+        self.copies = tuple(copies)
+        where = f"recover() mends it from: {', '.join(self.copies)}" if self.copies else (
+            "no copy of it is kept; load a checkpoint and build a new controller"
+        )
+        super().__init__(f"{group}: {why}; {where}")
+
+
 class EngineError(LifecycleError):
     """A rollout engine failed.
 
@@ -189,20 +207,20 @@ class TransitionFailed(LifecycleError):
 
 
 class TrainerFaulted(LifecycleError):
-    """An effect failed and so did its undo. Every further event is refused until ``recover()``.
+    """An effect failed and its undo failed too, or bytes are wrong. Every further event is refused until ``recover()``.
 
     Attributes:
         event: the event.
-        effect: name of the effect whose undo failed.
+        effect: name of the effect whose undo failed, or that found the wrong bytes.
         cause: the first error.
-        undo_error: the error of the undo.
+        undo_error: the error of the undo, None when bytes are wrong.
     """
 
-    def __init__(self, event: TrainerEvent, effect: str, cause: BaseException, undo_error: BaseException) -> None:
-        super().__init__(
-            f"{event} failed ({cause}) and undoing {effect} failed too ({undo_error}); the trainer is faulted. "
-            "What to do: call recover()"
-        )
+    def __init__(
+        self, event: TrainerEvent, effect: str, cause: BaseException, undo_error: BaseException | None
+    ) -> None:
+        undone = f" and undoing {effect} failed too ({undo_error})" if undo_error is not None else f" in {effect}"
+        super().__init__(f"{event} failed{undone}: {cause}. The trainer is faulted. What to do: call recover()")
         self.event = event
         self.effect = effect
         self.cause = cause

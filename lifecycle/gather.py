@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 
@@ -119,10 +120,10 @@ def _extra(report: EngineReport, groups: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(group.removeprefix("adapter/") for group in held if group not in groups))
 
 
-def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, object]:
+def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
     split = parts.layout.tags()
     paused = [info for info in (*split.weights, *split.scratch) if info.paused]
-    found: dict[str, object] = {
+    found: dict[str, Any] = {
         "saver_enabled": parts.saver.enabled,
         "leases": parts.leases.facts(),
         "active_tags": sum(not info.paused for info in split.weights),

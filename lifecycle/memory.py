@@ -49,3 +49,10 @@ def is_real_disk(directory: str) -> bool:
     mounts = {Path(part.mountpoint): part.fstype for part in psutil.disk_partitions(all=True)}
     holder = next((parent for parent in (path, *path.parents) if parent in mounts), None)
     return holder is None or mounts[holder] not in _MEMORY_BACKED
+
+
+def backup_files(directory: str | None) -> tuple[str, ...]:
+    """Names of backup files that lie in the directory, sorted: left by another run, never opened by this one."""
+    if directory is None or not Path(directory).is_dir():
+        return ()
+    return tuple(sorted(path.name for path in Path(directory).glob("tms_*")))

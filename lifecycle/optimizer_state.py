@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.optim import SGD, Adam, Adamax, AdamW, Optimizer, RMSprop
@@ -85,7 +87,9 @@ def _dampens(optimizer: Optimizer) -> bool:
 
 def _step_without_effect(optimizer: Optimizer) -> None:
     """One step with zero gradients, learning rate and decay, then zero state: parameters keep their bits."""
-    settings = [{key: group[key] for key in ("lr", "weight_decay") if key in group} for group in optimizer.param_groups]
+    settings: list[dict[str, Any]] = [
+        {key: group[key] for key in ("lr", "weight_decay") if key in group} for group in optimizer.param_groups
+    ]
     parameters = _parameters(optimizer)
     gradients = [parameter.grad for parameter in parameters]
     try:

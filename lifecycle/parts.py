@@ -59,6 +59,7 @@ class Parts:
     versions: VersionBook = field(default_factory=VersionBook)
     leases: LeaseBook = field(default_factory=LeaseBook)
     runtime: Runtime = field(default_factory=Runtime)
+    ignored_files: tuple[str, ...] = ()
 
     def touched(self, adapters: Iterable[str]) -> tuple[str, ...]:
         """The content groups that a step of these adapters changes."""

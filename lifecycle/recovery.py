@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lifecycle import regions
 from lifecycle.door import digest
-from lifecycle.errors import LifecycleError, UnreadableTensor
+from lifecycle.errors import DigestMismatch, UnreadableTensor
 from lifecycle.parts import Parts, Undo, Work, nothing
 from states import TrainerState
 
@@ -30,14 +30,14 @@ def drive_tags(parts: Parts, work: Work) -> Undo:
     return nothing
 
 
-def verify_digests(parts: Parts, work: Work) -> Undo:
+def verify_and_mend(parts: Parts, work: Work) -> Undo:
     """Compare the bytes with the digests of their versions; mend from a copy where they differ.
 
     Groups without a digest, or whose bytes cannot be read in the target state, are named as
     unverified in the outcome.
 
     Raises:
-        LifecycleError: a group's bytes are wrong or lost and no copy of their version exists.
+        DigestMismatch: a group's bytes are wrong or lost and no copy of their version exists.
     """
     unverified, mended = [], []
     for group, version in list(parts.versions.region.items()):
@@ -55,6 +55,25 @@ def verify_digests(parts: Parts, work: Work) -> Undo:
     return nothing
 
 
+def check_digests(parts: Parts, _: Work) -> Undo:
+    """Bytes that come from a file may have been changed there: compare them before anybody uses them.
+
+    Raises:
+        DigestMismatch: a group is not what it was. The trainer is then faulted, never trained or served.
+    """
+    for group, version in parts.versions.region.items():
+        if problem := _problem(parts, group, version):
+            if problem != "unknown":
+                raise DigestMismatch(group, problem, _holders(parts, group))
+    return nothing
+
+
+def _holders(parts: Parts, group: str) -> tuple[str, ...]:
+    """Tags of the snapshots that hold the newest version of the group."""
+    wanted, store = parts.versions.wanted[group], parts.snapshots
+    return tuple(tag for tag in store.backup_tags if store.versions(tag).get(group) == wanted)
+
+
 def _problem(parts: Parts, group: str, version: int | None) -> str:
     if version is None:
         return "its bytes are lost"
@@ -69,8 +88,4 @@ def _mend(parts: Parts, group: str, problem: str) -> None:
     regions.restore_group(parts, group, parts.runtime.active_model)
     version = parts.versions.region[group]
     if version is None or _problem(parts, group, version) not in ("", "unknown"):
-        kept = ", ".join(parts.snapshots.backup_tags) or "none"
-        raise LifecycleError(
-            f"{group}: {problem}, and no kept copy mends it (copies: {kept}); "
-            "load a checkpoint and build a new controller"
-        )
+        raise DigestMismatch(group, problem, _holders(parts, group))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lifecycle.effects import EFFECTS
-from lifecycle.errors import EventRefused, TrainerFaulted, TransitionFailed
+from lifecycle.errors import DigestMismatch, EventRefused, TrainerFaulted, TransitionFailed
 from lifecycle.gather import gather
 from lifecycle.outcome import Moved, Outcome, Unchanged
 from lifecycle.parts import Parts, Request, Undo, Work
@@ -112,6 +112,8 @@ class Runner:
         for effect in work.step.effects:
             try:
                 done.append(_Done(effect, self.effects[effect](self._parts, work)))
+            except DigestMismatch as error:
+                raise self._fault(work.step, effect, error, None) from error
             except BaseException as error:
                 self._undo(work.step, source, effect, done, error)
                 if not isinstance(error, Exception):
@@ -123,19 +125,20 @@ class Runner:
             try:
                 one.undo()
             except Exception as undo_error:
-                self._fault()
-                self.recorder.failed(step, TrainerState.FAULTED, one.effect, undo_error, held_bytes(self._parts))
-                raise TrainerFaulted(step.event, one.effect, error, undo_error) from error
+                raise self._fault(step, one.effect, error, undo_error) from error
         if self.machine.state is _RECONCILING:
             abandon = decide(_RECONCILING, TrainerEvent.RECONCILE_ABANDONED, gather(self._parts, Request()))
             assert isinstance(abandon, Step)  # its one selector is the origin
             self.machine.take(abandon)
         self.recorder.failed(step, source, effect, error, held_bytes(self._parts))
 
-    def _fault(self) -> None:
+    def _fault(self, step: Step, effect: str, error: BaseException, undo_error: Exception | None) -> TrainerFaulted:
         faulting = decide(self.machine.state, TrainerEvent.FAIL, Facts())
         if isinstance(faulting, Step):
             self.machine.take(faulting)
+        cause = undo_error if undo_error is not None else error
+        self.recorder.failed(step, TrainerState.FAULTED, effect, cause, held_bytes(self._parts))
+        return TrainerFaulted(step.event, effect, error, undo_error)
 
     def _tell(self, outcome: Moved) -> None:
         for callback in self.subscribers:

@@ -40,12 +40,14 @@ class Effect(StrEnum):
     RESTORE_MODEL = "restore-model"
     SEND_WEIGHTS = "send-weights"
     DRIVE_TAGS = "drive-tags"
-    VERIFY_DIGESTS = "verify-digests"
+    CHECK_DIGESTS = "check-digests"
+    VERIFY_AND_MEND = "verify-and-mend"
 
 
 REVERSAL: Final[dict[Effect, Reversal]] = {
     **dict.fromkeys(Effect, Reversal.UNDOABLE),
     Effect.SEND_WEIGHTS: Reversal.COMPENSATED,
     Effect.DRIVE_TAGS: Reversal.COMPENSATED,
-    Effect.VERIFY_DIGESTS: Reversal.FINAL,
+    Effect.CHECK_DIGESTS: Reversal.FINAL,
+    Effect.VERIFY_AND_MEND: Reversal.FINAL,
 }

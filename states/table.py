@@ -45,7 +45,7 @@ _MEMORY = (
         (m.disk_is_real_and_has_room, m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
     Row("wakes", E.WAKE_UP, SLEEPING, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
     Row("resumes-from-cpu", E.WAKE_UP, CPU, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
-    Row("resumes-from-disk", E.WAKE_UP, DISK, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
+    Row("resumes-from-disk", E.WAKE_UP, DISK, AWAKE, (), _WAKE_NEEDS, (*_ALL_BACK, Do.CHECK_DIGESTS)),
 )  # fmt: skip
 
 _RECONCILE_NEEDS = (
@@ -101,7 +101,7 @@ _FAULT = (
     *(
         Row("recovers", E.RECOVER, FAULTED, state, (nearest,),
             (g.no_lease_open, *(() if state in OFFLOADED else (m.device_has_room,))),
-            (Do.DRIVE_TAGS, Do.VERIFY_DIGESTS))
+            (Do.DRIVE_TAGS, Do.VERIFY_AND_MEND))
         for state, nearest in zip(RESTING, m.NEAREST_IS, strict=True)
     ),
 )
