@@ -38,8 +38,8 @@ class HostArena(ManagedSaver):
         self,
         capacity_bytes: int | None = None,
         disk_dir: str | None = None,
-        retain_host_backup: bool = False,
         *,
+        retain_host_backup: bool = False,
         faults: Faults | None = None,
     ) -> None:
         self.port = ArenaPort(capacity_bytes, disk_dir, faults=faults)

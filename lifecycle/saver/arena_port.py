@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,6 +13,7 @@ from lifecycle.saver import pages
 from lifecycle.saver.blocks import Block
 from lifecycle.saver.books import Ranges
 from lifecycle.saver.estate import Estate
+from lifecycle.saver.guards import check_folder
 from lifecycle.saver.protocol import Backup
 from lifecycle.saver.views import bytes_at
 
@@ -38,7 +38,7 @@ class ArenaPort:
         self, capacity_bytes: int | None = None, disk_dir: str | None = None, *, faults: Faults | None = None
     ) -> None:
         _check_capacity(capacity_bytes)
-        _check_folder(disk_dir)
+        check_folder(disk_dir)
         unsupported = pages.why_unsupported()
         if unsupported is not None:
             raise ConfigError(f"the host arena cannot be made: {unsupported}; it needs Linux 5.7 or newer")
@@ -245,17 +245,6 @@ def _undo_pause(blocks: list[Block], fresh: list[Block]) -> None:
 def _check_capacity(capacity_bytes: int | None) -> None:
     if capacity_bytes is not None and capacity_bytes <= 0:
         raise ConfigError(f"capacity_bytes is {capacity_bytes}; give a positive number of bytes, or None for no limit")
-
-
-def _check_folder(disk_dir: str | None) -> None:
-    if disk_dir is None:
-        return
-    try:
-        os.makedirs(disk_dir, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"disk_dir {disk_dir} cannot be made: {error}; name a folder that can be written") from error
-    if not os.access(disk_dir, os.W_OK | os.X_OK):
-        raise ConfigError(f"disk_dir {disk_dir} cannot be written; name a folder that can")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import errno
 import os
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from lifecycle.saver import pages
 from lifecycle.saver.protocol import Backup
@@ -63,7 +64,7 @@ class Block:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         except BaseException:
             if fresh:
-                os.unlink(path)
+                Path(path).unlink()
             raise
         finally:
             os.close(descriptor)
@@ -88,10 +89,7 @@ class Block:
         """Remove the disk backup; it may be gone already."""
         if self.file is not None:
             path, self.file = self.file, None
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                pass
+            Path(path).unlink(missing_ok=True)
 
     def make_slot(self) -> None:
         """Map memory for the host backup, unless a retained one is there."""

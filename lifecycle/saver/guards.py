@@ -1,13 +1,15 @@
-"""What is misuse of a memory saver, asked before a native call is made. Reads the books, changes nothing."""
+"""What is misuse of a memory saver, asked before a native call is made. Reads the books and writes none."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from lifecycle.errors import SaverMisuse
+from lifecycle.errors import ConfigError, SaverMisuse
 from lifecycle.saver.books import Books, Region, TagBook
 from lifecycle.saver.placement import why_not_placeable
 from lifecycle.saver.protocol import Backup
@@ -43,6 +45,22 @@ def check_opening(books: Books, call: str, tag: str, backup: object, disk_dir: s
         state, remedy = ("paused", "resume it first") if book.paused else ("active", "pause it first")
         raise SaverMisuse(call, f"the tag is {state}; {remedy}, or use another tag")
     return Backup(backup)
+
+
+def check_folder(disk_dir: str | None) -> None:
+    """Make the folder of disk backups when it is missing, and check that it can be written. None is no folder.
+
+    Raises:
+        ConfigError: it cannot be made or written.
+    """
+    if disk_dir is None:
+        return
+    try:
+        Path(disk_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"disk_dir {disk_dir} cannot be made: {error}; name a folder that can be written") from error
+    if not os.access(disk_dir, os.W_OK | os.X_OK):
+        raise ConfigError(f"disk_dir {disk_dir} cannot be written; name a folder that can")
 
 
 def check_new(books: Books, call: str, tensors: Mapping[str, Tensor]) -> None:

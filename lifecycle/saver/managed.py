@@ -1,4 +1,4 @@
-"""``ManagedSaver``: books and guards over a native port. What the real library answers by ending the process is refused."""
+"""``ManagedSaver``: books and guards over a native port. Calls that would end the process are refused."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _repoint(views: list[tuple[Tensor, Tensor]]) -> None:
 
 
 def _identity(tensor: Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001  # the identity of a storage; two Python objects may stand for one
 
 
 def _as_bytes(storage: torch.UntypedStorage) -> Tensor:
