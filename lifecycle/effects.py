@@ -16,6 +16,7 @@ from lifecycle import recovery, regions
 from lifecycle.door import digest
 from lifecycle.parts import Parts, Undo, Work, nothing
 from lifecycle.reconcile import write_adapters
+from lifecycle.saver import Backup
 from lifecycle.sync import send_weights
 from states import ACTOR, Effect, adapter_group
 
@@ -90,6 +91,7 @@ def _scratch_back(parts: Parts, done: list[str]) -> None:
 
 def pause_weights(parts: Parts, work: Work) -> Undo:
     """Write backups and give the device memory of everything that must survive back."""
+    _know_what_goes_to_disk(parts)
     before = parts.saver.usage()
     done = regions.pause_tags(parts, parts.layout.tags().weights)
     after = parts.saver.usage()
@@ -99,6 +101,15 @@ def pause_weights(parts: Parts, work: Work) -> Undo:
         work.details["ignored_files"] = {"names": list(parts.ignored_files), "why": why}
     work.moved_bytes += after.host_bytes - before.host_bytes + after.disk_bytes - before.disk_bytes
     return lambda: _weights_back(parts, done)
+
+
+def _know_what_goes_to_disk(parts: Parts) -> None:
+    """A file may change while nobody looks: take the digest of every group that is written to one."""
+    for group, held in parts.inventory.groups().items():
+        version = parts.versions.region.get(group)
+        if version is None or version in parts.versions.digests or parts.layout.backup_of(held.values()) != Backup.DISK:
+            continue
+        parts.versions.digests[version] = digest(parts.own_bytes(group))
 
 
 def _weights_back(parts: Parts, done: list[str]) -> None:

@@ -33,11 +33,11 @@ class KvPoolFullError(Exception):
         self.size_bytes = size_bytes
 
 
-class _PooledLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # its __init_subclass__ has no hints
+class _PooledLayer(DynamicLayer):  # type: ignore[misc]  # transformers is not checked
     """One layer's keys and values, written in place into slices of the pool."""
 
     def __init__(self, pool: KvPool, capacity: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._pool = pool
         self._capacity = capacity
         self._length = 0

@@ -231,7 +231,7 @@ class LocalEngine:
         """
         with self._operation("generate", breaks=False):
             self._admit(adapter, expected or {})
-            if prompts.dim() != 2 or prompts.dtype != torch.int64 or 0 in prompts.shape:
+            if prompts.dim() != 2 or prompts.dtype != torch.int64 or 0 in prompts.shape:  # noqa: PLR2004 - [batch, tokens]
                 raise EngineError(self._name, "prompts must be int64 [batch, tokens], none of them empty")
             if max_new_tokens < 1 or temperature < 0:
                 raise EngineError(self._name, "max_new_tokens must be at least 1, temperature not negative")
