@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from torch import Tensor, nn
 
 from lifecycle.engines import AdapterPayload
@@ -15,8 +16,6 @@ CLOSE = 1e-5
 
 
 def _peft(payload: AdapterPayload) -> nn.Module:
-    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
-
     config = LoraConfig(r=payload.rank, lora_alpha=payload.alpha, target_modules=list(TARGETS))
     model = get_peft_model(llama(0), config)
     set_peft_model_state_dict(model, dict(payload.tensors))

@@ -1,0 +1,1 @@
+"""The demo: its parts, its loop and its command."""
