@@ -2,6 +2,22 @@
 
 from __future__ import annotations
 
+from lifecycle.saver.arena import ArenaPort, Faults, HostArena
+from lifecycle.saver.managed import ManagedSaver
+from lifecycle.saver.native import NativePort
 from lifecycle.saver.protocol import Backup, MemorySaver, TagInfo, Usage
+from lifecycle.saver.tms import PackagePort, TorchMemorySaver
 
-__all__ = ["Backup", "MemorySaver", "TagInfo", "Usage"]
+__all__ = [
+    "ArenaPort",
+    "Backup",
+    "Faults",
+    "HostArena",
+    "ManagedSaver",
+    "MemorySaver",
+    "NativePort",
+    "PackagePort",
+    "TagInfo",
+    "TorchMemorySaver",
+    "Usage",
+]
