@@ -14,7 +14,7 @@ import torch
 
 from lifecycle import recovery, regions
 from lifecycle.door import digest
-from lifecycle.parts import Parts, Undo, Work, nothing
+from lifecycle.parts import Parts, Undo, Work, nothing, undone_by
 from lifecycle.reconcile import write_adapters
 from lifecycle.saver import Backup
 from lifecycle.sync import send_weights
@@ -200,12 +200,9 @@ def restore_model(parts: Parts, work: Work) -> Undo:
     def undo() -> None:
         _switch_back(parts, before, active)
 
-    try:
+    with undone_by(undo):
         work.moved_bytes += parts.snapshots.restore(work.request.target)
         parts.runtime.active_model = work.request.target
-    except BaseException:
-        undo()
-        raise
     return undo
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -134,6 +135,37 @@ class Work:
     moved_bytes: int = 0
     details: dict[str, object] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+
+
+class UndoFailed(Exception):
+    """An effect failed and could not take back what it had done itself. The runner faults the trainer.
+
+    Attributes:
+        cause: why the effect failed.
+        undo_error: why its undo failed.
+    """
+
+    def __init__(self, cause: BaseException, undo_error: Exception) -> None:
+        super().__init__(f"{cause}; its undo: {undo_error}")
+        self.cause = cause
+        self.undo_error = undo_error
+
+
+@contextmanager
+def undone_by(undo: Undo) -> Iterator[None]:
+    """Makes a block all or nothing: if it fails, *undo* runs before the error goes on.
+
+    Raises:
+        UndoFailed: the undo failed too.
+    """
+    try:
+        yield
+    except BaseException as error:
+        try:
+            undo()
+        except Exception as undo_error:
+            raise UndoFailed(error, undo_error) from error
+        raise
 
 
 def nothing() -> None:

@@ -15,7 +15,7 @@ from lifecycle.adapters.protocol import AdapterHost, PreparedAdapter
 from lifecycle.door import digest, write
 from lifecycle.errors import ConfigError
 from lifecycle.gather import pending
-from lifecycle.parts import Parts, Undo, Work
+from lifecycle.parts import Parts, Undo, Work, undone_by
 from states import adapter_group
 
 
@@ -72,14 +72,11 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
         parts.gradients.set_kept(kept)
         runtime.accumulated = accumulated
 
-    try:
+    with undone_by(undo):
         for name in to_retire:
             _retire(parts, writer, host, loaded[name].slot, name)
         for one in prepared:
             _load(parts, writer, host, one)
-    except BaseException:
-        undo()
-        raise
     work.moved_bytes += writer.moved_bytes
     work.details |= {
         "loaded": list(to_load),

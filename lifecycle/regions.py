@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lifecycle.parts import Parts
+from lifecycle.parts import Parts, undone_by
 from lifecycle.saver import Backup, TagInfo
 from states import ACTOR
 
@@ -16,15 +16,16 @@ def pause_tags(parts: Parts, tags: Iterable[TagInfo]) -> list[str]:
         The tags that were paused now, for :func:`resume_tags` as the undo.
     """
     done: list[str] = []
-    try:
+
+    def undo() -> None:
+        resume_named(parts, reversed(done))
+        restore_lost(parts)
+
+    with undone_by(undo):
         for info in tags:
             if not info.paused:
                 parts.saver.pause(info.tag)
                 done.append(info.tag)
-    except BaseException:
-        resume_named(parts, reversed(done))
-        restore_lost(parts)
-        raise
     return done
 
 
@@ -36,13 +37,10 @@ def resume_tags(parts: Parts, tags: Iterable[TagInfo]) -> list[str]:
     """
     wanted = [info.tag for info in tags if info.paused]
     done: list[str] = []
-    try:
+    with undone_by(lambda: pause_named(parts, reversed(done))):
         for tag in wanted:
             resume_named(parts, (tag,))
             done.append(tag)
-    except BaseException:
-        pause_named(parts, reversed(done))
-        raise
     return done
 
 

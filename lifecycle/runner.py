@@ -10,7 +10,7 @@ from lifecycle.effects import EFFECTS
 from lifecycle.errors import DigestMismatch, EventRefused, TrainerFaulted, TransitionFailed
 from lifecycle.gather import gather
 from lifecycle.outcome import Moved, Outcome, Unchanged
-from lifecycle.parts import Parts, Request, Undo, Work
+from lifecycle.parts import Parts, Request, Undo, UndoFailed, Work
 from lifecycle.records import Recorder
 from lifecycle.turn import Turn
 from states import (
@@ -114,6 +114,8 @@ class Runner:
                 done.append(_Done(effect, self.effects[effect](self._parts, work)))
             except DigestMismatch as error:
                 raise self._fault(work.step, effect, error, None) from error
+            except UndoFailed as both:
+                raise self._fault(work.step, effect, both.cause, both.undo_error) from both
             except BaseException as error:
                 self._undo(work.step, source, effect, done, error)
                 if not isinstance(error, Exception):
@@ -124,7 +126,7 @@ class Runner:
         for one in reversed(done):
             try:
                 one.undo()
-            except Exception as undo_error:
+            except Exception as undo_error:  # noqa: BLE001 - whatever it is, the trainer is faulted
                 raise self._fault(step, one.effect, error, undo_error) from error
         if self.machine.state is _RECONCILING:
             abandon = decide(_RECONCILING, TrainerEvent.RECONCILE_ABANDONED, gather(self._parts, Request()))

@@ -6,6 +6,7 @@ engine is aborted and fenced: it serves nothing until a later pass has sent ever
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator
 
 from torch import Tensor
@@ -75,7 +76,12 @@ def _update_engine(
 
 
 def _fence(parts: Parts, engine: RolloutEngine, error: BaseException) -> None:
-    """What the engine holds is unknown now. It is told so, and probed before it gets anything else."""
+    """What the engine holds is unknown now. It is told so, and probed before it gets anything else.
+
+    The frames of the error hold tensors of the lease; they are cleared, or the error itself would keep
+    the saver's backup in use and the trainer could not wake.
+    """
+    traceback.clear_frames(error.__traceback__)
     parts.runtime.fences[engine.name] = f"a push failed: {error}"
     try:
         engine.abort_update()

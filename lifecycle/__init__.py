@@ -1,0 +1,71 @@
+"""Effects: the controller that a training loop embeds, and everything that touches memory, files and engines."""
+
+from __future__ import annotations
+
+from lifecycle.audit import AuditLog, MemoryAudit
+from lifecycle.config import LifecycleConfig
+from lifecycle.controller import TrainerLifecycle
+from lifecycle.errors import (
+    AdapterError,
+    AuditError,
+    BusyError,
+    ConfigError,
+    DigestMismatch,
+    EngineError,
+    EventRefused,
+    LeaseError,
+    LifecycleError,
+    ReentrantEvent,
+    SaverError,
+    SaverMisuse,
+    TrainerFaulted,
+    TransitionFailed,
+    UnknownTag,
+    UnreadableTensor,
+)
+from lifecycle.leases import WeightLease
+from lifecycle.outcome import Explanation, Moved, Outcome, Unchanged
+from lifecycle.process_groups import ProcessGroups
+from lifecycle.saver import Backup, HostArena, MemorySaver, TagInfo, TorchMemorySaver, Usage
+from lifecycle.snapshots import SnapshotStore
+from lifecycle.steps import TrainingStep
+from states import TrainerEvent, TrainerState
+
+__all__ = [
+    "AdapterError",
+    "AuditError",
+    "AuditLog",
+    "Backup",
+    "BusyError",
+    "ConfigError",
+    "DigestMismatch",
+    "EngineError",
+    "EventRefused",
+    "Explanation",
+    "HostArena",
+    "LeaseError",
+    "LifecycleConfig",
+    "LifecycleError",
+    "MemoryAudit",
+    "MemorySaver",
+    "Moved",
+    "Outcome",
+    "ProcessGroups",
+    "ReentrantEvent",
+    "SaverError",
+    "SaverMisuse",
+    "SnapshotStore",
+    "TagInfo",
+    "TorchMemorySaver",
+    "TrainerEvent",
+    "TrainerFaulted",
+    "TrainerLifecycle",
+    "TrainerState",
+    "TrainingStep",
+    "TransitionFailed",
+    "Unchanged",
+    "UnknownTag",
+    "UnreadableTensor",
+    "Usage",
+    "WeightLease",
+]

@@ -1,0 +1,204 @@
+"""A fault at every effect of every event: undone or faulted, and no byte is lost (FB-59)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lifecycle import HostArena, Moved, TrainerFaulted, TrainerState, TransitionFailed
+from states import TABLE, Effect, RowKind
+from tests.lifecycle.test_refusals import everything, fault
+from tests.lifecycle.world import FakeEngine, World, make_world
+
+
+def another(world: World) -> dict[str, object]:
+    """A reference base."""
+    return {name: one.detach() + 1 for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}  # noqa: SLF001
+
+
+def ready_world(event: str, target: str, tmp_path: Path) -> World:
+    """A world in which the event may be sent and every effect of its row has something to do."""
+    world = make_world(
+        arena=HostArena(disk_dir=str(tmp_path)), offload_target=target, strategy="duplicate", trainable=True
+    )
+    world.train("A", "B")
+    with world.trainer.step(["A"]) as step:
+        world.backward("A")
+        step.accumulated()
+    if event in ("offload", "wake_up"):
+        world.trainer.sleep()
+    if event == "wake_up":
+        world.trainer.offload()
+    if event == "trained":
+        world.trainer.begin_step(["B"])
+        world.backward("B")
+        world.optimizers[1].step()
+    if event == "switch_model":
+        world.trainer.snapshots.backup("actor")
+        world.trainer.keep_model("ref", another(world))  # type: ignore[arg-type]
+    if event == "reconcile_adapters":
+        world.host.register("C", 2)
+        world.host.deregister("A")
+    world.audit.records.clear()
+    return world
+
+
+SENDS: dict[str, Callable[[World], object]] = {
+    "sleep": lambda world: world.trainer.sleep(),
+    "offload": lambda world: world.trainer.offload(),
+    "wake_up": lambda world: world.trainer.wake_up(),
+    "reconcile_adapters": lambda world: world.trainer.reconcile_adapters(),
+    "begin_step": lambda world: world.trainer.begin_step(["B"]),
+    "trained": lambda world: world.trainer.trained(["B"]),
+    "switch_model": lambda world: world.trainer.switch_model("ref"),
+}
+
+
+def effects_of(event: str, target: str) -> list[Effect]:
+    """The effects that the controller runs for the event, most of them several rows' union, in order."""
+    asked = "reconciled" if event == "reconcile_adapters" else event
+    rows = [row for row in TABLE if row.event == asked and row.kind is RowKind.MOVE]
+    rows = [row for row in rows if "disk" not in row.edge or target == "disk"]
+    return sorted({effect for row in rows for effect in row.effects})
+
+
+CASES = [
+    (event, target, effect)
+    for event in SENDS
+    for target in (("cpu", "disk") if event in ("offload", "wake_up") else ("cpu",))
+    for effect in effects_of(event, target)
+]
+
+
+def break_effect(world: World, effect: Effect) -> list[str]:
+    """Make one effect fail; the list says whether it was reached."""
+    reached: list[str] = []
+
+    def broken(_: object, __: object) -> None:
+        reached.append(effect)
+        raise OSError("injected")
+
+    world.trainer._runner.effects[effect] = broken  # type: ignore[assignment]  # noqa: SLF001
+    return reached
+
+
+@pytest.mark.parametrize(("event", "target", "effect"), CASES)
+def test_an_effect_that_fails_is_undone_and_the_event_can_be_sent_again(
+    event: str, target: str, effect: Effect, tmp_path: Path
+) -> None:
+    """State, versions, tags and every byte are as before; after mending the same event succeeds."""
+    world = ready_world(event, target, tmp_path)
+    original = dict(world.trainer._runner.effects)  # noqa: SLF001 - restored below
+    before = everything(world)
+    reached = break_effect(world, effect)
+    with pytest.raises(TransitionFailed, match="injected") as failed:
+        SENDS[event](world)
+
+    assert reached == [effect]
+    assert failed.value.effect == effect
+    assert everything(world) == before
+    assert [one["event"] for one in world.audit.records] == ["lifecycle.began", "lifecycle.failed"]
+    world.trainer._runner.effects = original  # noqa: SLF001
+    assert isinstance(SENDS[event](world), Moved)
+
+
+@pytest.mark.parametrize("call", range(1, 4))
+@pytest.mark.parametrize("event", ["offload", "wake_up"])
+def test_a_saver_that_fails_at_its_kth_call_leaves_every_region_as_it_was(
+    event: str, call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the regions paused is no state: those already done are undone."""
+    world = ready_world(event, "cpu", tmp_path)
+    before = everything(world)
+    name = "pause" if event == "offload" else "resume"
+    original, count = getattr(world.arena, name), [0]
+
+    def failing(tag: str) -> None:
+        count[0] += 1
+        if count[0] == call:
+            raise OSError("injected")
+        original(tag)
+
+    monkeypatch.setattr(world.arena, name, failing)
+    with pytest.raises(TransitionFailed, match="injected"):
+        SENDS[event](world)
+    monkeypatch.undo()
+
+    assert everything(world) == before
+    assert isinstance(SENDS[event](world), Moved)
+
+
+def test_an_undo_that_fails_faults_the_trainer_and_recover_leads_back() -> None:
+    """faulted refuses everything until recover has verified the bytes."""
+    world = make_world()
+    world.train("A")
+    before = world.all_bytes()
+    fault(world)
+
+    assert world.trainer.state is TrainerState.FAULTED
+    assert isinstance(world.trainer.recover(), Moved)
+    assert world.trainer.state is TrainerState.AWAKE
+    assert world.all_bytes() == before
+    world.train("A")
+
+
+def test_recover_drives_mixed_tags_to_the_nearest_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The books are the truth: where most regions are paused, the rest is paused too."""
+    world = make_world()
+    before = world.all_bytes()
+    world.trainer.sleep()
+    original, pauses = world.arena.pause, [0]
+
+    def failing(tag: str) -> None:
+        pauses[0] += 1
+        if pauses[0] == 3:
+            raise OSError("the third pause fails")
+        original(tag)
+
+    def stuck(tag: str) -> None:
+        raise OSError(f"{tag} does not resume")
+
+    monkeypatch.setattr(world.arena, "pause", failing)
+    monkeypatch.setattr(world.arena, "resume", stuck)
+    with pytest.raises((TrainerFaulted, TransitionFailed)):
+        world.trainer.offload()
+    monkeypatch.undo()
+
+    assert world.trainer.state is TrainerState.FAULTED
+    world.trainer.recover()
+    assert world.trainer.state is TrainerState.OFFLOADED_CPU
+    world.trainer.wake_up()
+    assert world.all_bytes() == before
+
+
+def test_an_interrupt_inside_an_effect_is_undone_and_raised() -> None:
+    """Ctrl-C in the middle of an offload leaves a trainer that goes on."""
+    world = make_world()
+    world.trainer.sleep()
+
+    def interrupted(_: object, __: object) -> None:
+        raise KeyboardInterrupt
+
+    original = world.trainer._runner.effects[Effect.PAUSE_WEIGHTS]  # noqa: SLF001
+    world.trainer._runner.effects[Effect.PAUSE_WEIGHTS] = interrupted  # type: ignore[assignment]  # noqa: SLF001
+    with pytest.raises(KeyboardInterrupt):
+        world.trainer.offload()
+    world.trainer._runner.effects[Effect.PAUSE_WEIGHTS] = original  # noqa: SLF001
+
+    assert world.trainer.state is TrainerState.SLEEPING
+    world.trainer.offload()
+
+
+def test_a_step_that_raises_is_aborted_and_its_bytes_count_as_changed() -> None:
+    """Nobody knows how far the optimizer came: the adapter takes a new version and is sent again."""
+    world, engine = make_world(), FakeEngine()
+    world.trainer.update_weights([engine])
+    with pytest.raises(ZeroDivisionError), world.trainer.step(["A"]):
+        raise ZeroDivisionError
+    engine.calls.clear()
+    world.trainer.update_weights([engine])
+
+    assert "adapter:A" in engine.calls
+    assert not world.trainer.facts().step_open
