@@ -77,7 +77,7 @@ def lay_out(parts: Parts, initial_state: TrainerState) -> None:
     parts.ignored_files = memory.backup_files(parts.saver.disk_dir)
     for group in parts.inventory.groups():
         version = parts.versions.renew(group)
-        if group != TRAINABLE_BASE and group != BUFFERS and _readable(parts, group):
+        if group not in {TRAINABLE_BASE, BUFFERS} and _readable(parts, group):
             parts.versions.digests[version] = digest(parts.own_bytes(group))
 
 
@@ -135,7 +135,7 @@ def abort_step(parts: Parts) -> None:
     for group in groups:
         if group in held:
             version = parts.versions.renew(group)
-            if group not in (TRAINABLE_BASE, BUFFERS):
+            if group not in {TRAINABLE_BASE, BUFFERS}:
                 parts.versions.digests[version] = digest(parts.own_bytes(group))
     keep = bool(parts.runtime.accumulated & set(groups))
     parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)

@@ -1,21 +1,21 @@
 """Errors, split by who caused them. Every one says what happened, why and what to do, and changes nothing.
 
-    LifecycleError
-    ├── EventRefused        the caller: the event may not happen in this state, or a guard fails
-    ├── ReentrantEvent      the caller: an event sent from inside another one
-    ├── BusyError           the caller: another thread's event did not end in time
-    ├── LeaseError          the caller: a lease was used after its end, or cannot be opened
-    ├── ConfigError         the caller: a combination that cannot work (also a ValueError)
-    ├── AdapterError        the caller: a bad adapter name, file, tensor or registration (also a ValueError)
-    ├── UnreadableTensor    the caller: no source holds the bytes that are asked for
-    ├── UnknownTag          the caller: a snapshot tag that does not exist (also a KeyError)
-    ├── SaverMisuse         the caller: a saver call that the real library answers by ending the process
-    ├── SaverError          the world: out of memory, a full or broken disk, a saver that frees nothing
-    ├── DigestMismatch      the world: bytes are not those of their version
-    ├── EngineError         the world: a rollout engine failed, or answered something else than asked
-    ├── AuditError          the world: the log could not be written
-    ├── TransitionFailed    the world: an effect failed and everything was undone
-    └── TrainerFaulted      us or the world: an undo failed; call recover()
+LifecycleError
+├── EventRefused        the caller: the event may not happen in this state, or a guard fails
+├── ReentrantEvent      the caller: an event sent from inside another one
+├── BusyError           the caller: another thread's event did not end in time
+├── LeaseError          the caller: a lease was used after its end, or cannot be opened
+├── ConfigError         the caller: a combination that cannot work (also a ValueError)
+├── AdapterError        the caller: a bad adapter name, file, tensor or registration (also a ValueError)
+├── UnreadableTensor    the caller: no source holds the bytes that are asked for
+├── UnknownTag          the caller: a snapshot tag that does not exist (also a KeyError)
+├── SaverMisuse         the caller: a saver call that the real library answers by ending the process
+├── SaverError          the world: out of memory, a full or broken disk, a saver that frees nothing
+├── DigestMismatch      the world: bytes are not those of their version
+├── EngineError         the world: a rollout engine failed, or answered something else than asked
+├── AuditError          the world: the log could not be written
+├── TransitionFailed    the world: an effect failed and everything was undone
+└── TrainerFaulted      us or the world: an undo failed; call recover()
 """
 
 from __future__ import annotations
@@ -151,8 +151,10 @@ class DigestMismatch(LifecycleError):
     def __init__(self, group: str, why: str, copies: Sequence[str]) -> None:
         self.group = group
         self.copies = tuple(copies)
-        where = f"recover() mends it from: {', '.join(self.copies)}" if self.copies else (
-            "no copy of it is kept; load a checkpoint and build a new controller"
+        where = (
+            f"recover() mends it from: {', '.join(self.copies)}"
+            if self.copies
+            else ("no copy of it is kept; load a checkpoint and build a new controller")
         )
         super().__init__(f"{group}: {why}; {where}")
 

@@ -59,7 +59,8 @@ def pending(parts: Parts) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if parts.adapters is None:
         return (), ()
     desired, loaded = parts.adapters.desired(), parts.adapters.loaded()
-    same = {name for name in desired if name in loaded and loaded[name].registration_id == desired[name].registration_id}
+    both = desired.keys() & loaded.keys()
+    same = {name for name in both if loaded[name].registration_id == desired[name].registration_id}
     return tuple(sorted(desired.keys() - same)), tuple(sorted(loaded.keys() - same))
 
 
@@ -145,7 +146,7 @@ def _room_facts(parts: Parts, weights: tuple[TagInfo, ...]) -> dict[str, object]
     held = usage.host_bytes + parts.snapshots.host_bytes()
     disk_need = sum(info.size_bytes for info in going if info.backup is Backup.DISK)
     found: dict[str, object] = {
-        "backup_need_bytes": sum(max(0, one.size_bytes - one.backup_bytes) for one in going if one.backup is Backup.CPU),
+        "backup_need_bytes": _backup_need_bytes(going),
         "host_free_bytes": memory.host_free_bytes(parts.config.host_budget_bytes, held),
         "disk_need_bytes": max(0, disk_need - usage.disk_bytes),
     }
@@ -157,6 +158,10 @@ def _room_facts(parts: Parts, weights: tuple[TagInfo, ...]) -> dict[str, object]
             found["disk_free_bytes"] = memory.disk_free_bytes(directory)
             found["disk_is_real"] = memory.is_real_disk(directory)
     return found
+
+
+def _backup_need_bytes(going: list[TagInfo]) -> int:
+    return sum(max(0, one.size_bytes - one.backup_bytes) for one in going if one.backup is Backup.CPU)
 
 
 def strays(parts: Parts) -> tuple[str, ...]:

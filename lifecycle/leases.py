@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from types import TracebackType
+from typing import Self
 
 from torch import Tensor
 
@@ -103,7 +104,7 @@ class WeightLease(Mapping[str, Tensor]):
         """End the lease. Tensors that are still alive are reported until they are gone."""
         self._record.closed = True
 
-    def __enter__(self) -> WeightLease:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -64,4 +64,3 @@ def _version_of(parts: Parts, group: str, held: Mapping[str, Tensor]) -> int:
             if all(torch.equal(lease[name].cpu(), value.detach().cpu()) for name, value in held.items()):
                 return version
     return parts.versions.new_id()
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-
 from typing import Any
 
 import torch
@@ -63,11 +62,8 @@ class OptimizerState:
     def of(self, parameters: Iterable[str]) -> dict[str, Tensor]:
         """Every state tensor of these parameters, step counters included."""
         wanted = set(parameters)
-        found = {}
-        for name, value in self._all():
-            if name.rpartition("#")[0] in wanted and isinstance(value, Tensor):
-                found[name] = value
-        return found
+        mine = ((name, value) for name, value in self._all() if name.rpartition("#")[0] in wanted)
+        return {name: value for name, value in mine if isinstance(value, Tensor)}
 
     def _all(self) -> Iterator[tuple[str, object]]:
         for optimizer in self._optimizers:

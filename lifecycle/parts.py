@@ -163,7 +163,7 @@ def undone_by(undo: Undo) -> Iterator[None]:
     except BaseException as error:
         try:
             undo()
-        except Exception as undo_error:
+        except Exception as undo_error:  # noqa: BLE001 - whatever it is, the trainer is faulted
             raise UndoFailed(error, undo_error) from error
         raise
 

@@ -116,5 +116,3 @@ def _drop_gradients(parts: Parts, names: tuple[str, ...], group: str) -> None:
     parts.runtime.accumulated -= {group}
     if not any(info.paused for info in parts.layout.tags().scratch):
         parts.gradients.zero(names)
-
-

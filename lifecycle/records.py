@@ -115,7 +115,7 @@ class Recorder:
             "target": step.target,
             "facts": _facts(facts),
             "verdicts": _verdicts(step.verdicts),
-            "decision": {read.group: {"source": read.tag or read.source, "because": read.because} for read in step.reads},
+            "decision": {one.group: {"source": one.tag or one.source, "because": one.because} for one in step.reads},
         }
 
     def _write_quietly(self, name: str, keys: Mapping[str, object]) -> None:

@@ -62,9 +62,8 @@ def check_digests(parts: Parts, _: Work) -> Undo:
         DigestMismatch: a group is not what it was. The trainer is then faulted, never trained or served.
     """
     for group, version in parts.versions.region.items():
-        if problem := _problem(parts, group, version):
-            if problem != "unknown":
-                raise DigestMismatch(group, problem, _holders(parts, group))
+        if (problem := _problem(parts, group, version)) and problem != "unknown":
+            raise DigestMismatch(group, problem, _holders(parts, group))
     return nothing
 
 

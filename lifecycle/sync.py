@@ -22,7 +22,9 @@ from states import EngineFacts, Read, TrainerEvent, decide_reads
 _ADAPTER = "adapter/"
 
 
-def open_lease(parts: Parts, holder: str, reads: tuple[Read, ...], groups: tuple[str, ...] | None = None) -> WeightLease:
+def open_lease(
+    parts: Parts, holder: str, reads: tuple[Read, ...], groups: tuple[str, ...] | None = None
+) -> WeightLease:
     """A lease over content groups from their decided sources.
 
     Args:
@@ -52,8 +54,8 @@ def send_weights(parts: Parts, work: Work) -> Undo:
         if engine.name in behind:
             before = work.moved_bytes
             _update_engine(parts, work, engine, behind[engine.name], reads)
-            one = behind[engine.name]
-            sent[engine.name] = {"sent": list(one.stale), "unloaded": list(one.extra), "bytes": work.moved_bytes - before}
+            one, moved = behind[engine.name], work.moved_bytes - before
+            sent[engine.name] = {"sent": list(one.stale), "unloaded": list(one.extra), "bytes": moved}
     _promote(parts, {group for one in behind.values() for group in one.stale if group.startswith(_ADAPTER)})
     return nothing
 
@@ -62,7 +64,8 @@ def _update_engine(
     parts: Parts, work: Work, engine: RolloutEngine, behind: EngineFacts, reads: tuple[Read, ...]
 ) -> None:
     try:
-        with open_lease(parts, f"update_weights to {engine.name}", reads, behind.stale) as lease, parts.saver.unmanaged():
+        holder = f"update_weights to {engine.name}"
+        with open_lease(parts, holder, reads, behind.stale) as lease, parts.saver.unmanaged():
             engine.begin_update()
             for name in behind.extra:
                 engine.unload_adapter(name)

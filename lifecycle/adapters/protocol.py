@@ -84,7 +84,9 @@ class AdapterHost(Protocol):
     def pushed(self, names: tuple[str, ...]) -> None:
         """These adapters were committed in an engine (PENDING becomes ACTIVE)."""
 
-    def export(self, name: str, read: Callable[[str], Tensor]) -> tuple[int, float, tuple[str, ...], Mapping[str, Tensor]]:
+    def export(
+        self, name: str, read: Callable[[str], Tensor]
+    ) -> tuple[int, float, tuple[str, ...], Mapping[str, Tensor]]:
         """The adapter under PEFT names, cut to its own rank.
 
         Args:

@@ -50,7 +50,10 @@ class EngineReport:
 
 @runtime_checkable
 class RolloutEngine(Protocol):
-    """An engine to hand over to. Versions move on ``commit`` only. Errors are :class:`~lifecycle.errors.EngineError`."""
+    """An engine to hand over to. Versions move on ``commit`` only.
+
+    Its errors are :class:`~lifecycle.errors.EngineError`.
+    """
 
     @property
     def name(self) -> str:

@@ -15,7 +15,7 @@ from tests.lifecycle.world import FakeEngine, World, make_world
 
 def another(world: World) -> dict[str, object]:
     """A reference base."""
-    return {name: one.detach() + 1 for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}  # noqa: SLF001
+    return {name: one.detach() + 1 for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}
 
 
 def ready_world(event: str, target: str, tmp_path: Path) -> World:
@@ -80,7 +80,7 @@ def break_effect(world: World, effect: Effect) -> list[str]:
         reached.append(effect)
         raise OSError("injected")
 
-    world.trainer._runner.effects[effect] = broken  # type: ignore[assignment]  # noqa: SLF001
+    world.trainer._runner.effects[effect] = broken  # type: ignore[assignment]
     return reached
 
 
@@ -90,7 +90,7 @@ def test_an_effect_that_fails_is_undone_and_the_event_can_be_sent_again(
 ) -> None:
     """State, versions, tags and every byte are as before; after mending the same event succeeds."""
     world = ready_world(event, target, tmp_path)
-    original = dict(world.trainer._runner.effects)  # noqa: SLF001 - restored below
+    original = dict(world.trainer._runner.effects)
     before = everything(world)
     reached = break_effect(world, effect)
     with pytest.raises(TransitionFailed, match="injected") as failed:
@@ -100,7 +100,7 @@ def test_an_effect_that_fails_is_undone_and_the_event_can_be_sent_again(
     assert failed.value.effect == effect
     assert everything(world) == before
     assert [one["event"] for one in world.audit.records] == ["lifecycle.began", "lifecycle.failed"]
-    world.trainer._runner.effects = original  # noqa: SLF001
+    world.trainer._runner.effects = original
     assert isinstance(SENDS[event](world), Moved)
 
 
@@ -131,7 +131,7 @@ def test_a_saver_that_fails_at_its_kth_call_leaves_every_region_as_it_was(
 
 
 def test_an_undo_that_fails_faults_the_trainer_and_recover_leads_back() -> None:
-    """faulted refuses everything until recover has verified the bytes."""
+    """Faulted refuses everything until recover has verified the bytes."""
     world = make_world()
     world.train("A")
     before = world.all_bytes()
@@ -181,11 +181,11 @@ def test_an_interrupt_inside_an_effect_is_undone_and_raised() -> None:
     def interrupted(_: object, __: object) -> None:
         raise KeyboardInterrupt
 
-    original = world.trainer._runner.effects[Effect.PAUSE_WEIGHTS]  # noqa: SLF001
-    world.trainer._runner.effects[Effect.PAUSE_WEIGHTS] = interrupted  # type: ignore[assignment]  # noqa: SLF001
+    original = world.trainer._runner.effects[Effect.PAUSE_WEIGHTS]
+    world.trainer._runner.effects[Effect.PAUSE_WEIGHTS] = interrupted  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):
         world.trainer.offload()
-    world.trainer._runner.effects[Effect.PAUSE_WEIGHTS] = original  # noqa: SLF001
+    world.trainer._runner.effects[Effect.PAUSE_WEIGHTS] = original
 
     assert world.trainer.state is TrainerState.SLEEPING
     world.trainer.offload()

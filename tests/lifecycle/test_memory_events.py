@@ -68,7 +68,7 @@ def test_training_goes_on_after_a_cycle_as_if_there_had_been_none() -> None:
 def test_no_address_changes_in_a_hundred_cycles() -> None:
     """CUDA graphs and compiled code hold addresses: data_ptr of every placed tensor is for ever."""
     world = make_world()
-    parts = world.trainer._parts  # noqa: SLF001 - looks at every placed tensor
+    parts = world.trainer._parts
 
     def addresses() -> list[int]:
         held = [*parts.inventory.groups().values(), parts.inventory.slot_tensors(), parts.moments.tensors()]

@@ -12,7 +12,7 @@ from tests.lifecycle.world import FakeEngine, World, make_world
 
 def another_base(world: World) -> dict[str, Tensor]:
     """A base of the same shapes and other bytes."""
-    return {name: one.detach() + 1 for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}  # noqa: SLF001
+    return {name: one.detach() + 1 for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}
 
 
 def ref_world(tag: str = "ref", **changes: object) -> World:
@@ -86,7 +86,7 @@ def test_switching_away_from_an_actor_without_a_copy_is_refused() -> None:
 def test_a_model_that_shares_the_frozen_bytes_is_switched_to_without_copying_them() -> None:
     """Given equal bytes the kept model gets the actor's version id; a switch then writes nothing."""
     world = make_world(with_ref=True)
-    same = {name: one.detach().clone() for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}  # noqa: SLF001
+    same = {name: one.detach().clone() for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}
     world.trainer.keep_model("ref", same)
     outcome = world.trainer.switch_model("ref")
 
@@ -139,7 +139,7 @@ def test_an_unknown_snapshot_tag_is_an_error_and_creates_nothing() -> None:
 
 
 def test_a_copied_tag_is_independent_of_its_source() -> None:
-    """copy creates the destination; releasing the source leaves it whole."""
+    """Copy creates the destination; releasing the source leaves it whole."""
     world = make_world()
     store = world.trainer.snapshots
     store.backup("actor")

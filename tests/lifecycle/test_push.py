@@ -10,7 +10,7 @@ from tests.lifecycle.world import FakeEngine, World, content_of, make_world
 
 def served(world: World, engine: FakeEngine) -> bool:
     """Whether the engine holds exactly the bytes of the trainer, group by group."""
-    groups = world.trainer._parts.inventory.groups()  # noqa: SLF001 - the test knows where bytes are
+    groups = world.trainer._parts.inventory.groups()
     with world.trainer.weights("compare") as lease:
         wanted = {group: content_of({name: lease[name] for name in held}) for group, held in groups.items()}
     return {group: engine.digests[group] for group in wanted} == wanted
@@ -44,7 +44,7 @@ def test_offload_without_colocation_reads_the_saver_backup() -> None:
 def test_a_region_paused_behind_the_controllers_back_without_backup_is_named_at_the_read() -> None:
     """No copy is an error at the moment of the read, never a fall-back to the live tensor (FB-02)."""
     world = make_world(offload_target=None, colocate=False)
-    frozen = world.trainer._parts.inventory.base["frozen-base"]  # noqa: SLF001 - plays the framework
+    frozen = world.trainer._parts.inventory.base["frozen-base"]
     from lifecycle import Backup  # noqa: PLC0415 - only here
 
     world.arena.place(frozen, "framework/base", Backup.NONE)

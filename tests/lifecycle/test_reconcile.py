@@ -173,7 +173,7 @@ def test_a_disaggregated_run_makes_no_copy() -> None:
 def test_a_reconcile_while_another_model_is_active_is_refused() -> None:
     """It would save the reference's bytes as the actor's."""
     world = make_world(with_ref=True)
-    ref = {name: one.detach() + 1 for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}  # noqa: SLF001
+    ref = {name: one.detach() + 1 for name, one in world.trainer._parts.inventory.base["frozen-base"].items()}
     world.trainer.snapshots.backup("actor")
     world.trainer.keep_model("ref", ref)
     world.trainer.switch_model("ref")

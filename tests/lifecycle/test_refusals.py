@@ -55,7 +55,7 @@ def world_in(state: TrainerState, tmp_path: Path) -> World:
 
 def fault(world: World) -> None:
     """Fail an effect and its undo."""
-    runner = world.trainer._runner  # noqa: SLF001 - faults are injected where effects are looked up
+    runner = world.trainer._runner
     first, last = runner.effects["tear-down-groups"], runner.effects["pause-scratch"]
 
     def bad_undo() -> None:
@@ -70,7 +70,7 @@ def fault(world: World) -> None:
 
 def everything(world: World) -> dict[str, object]:
     """State, versions, tags and the SHA-256 of every tensor that can be reached."""
-    parts = world.trainer._parts  # noqa: SLF001 - the test looks at everything
+    parts = world.trainer._parts
     facts = world.trainer.facts()
     found: dict[str, object] = {
         "state": world.trainer.state,
@@ -85,9 +85,7 @@ def everything(world: World) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("state", "event"), CASES)
-def test_a_refused_event_changes_nothing_and_leaves_one_record(
-    state: TrainerState, event: str, tmp_path: Path
-) -> None:
+def test_a_refused_event_changes_nothing_and_leaves_one_record(state: TrainerState, event: str, tmp_path: Path) -> None:
     """State, versions, tags and bytes are as before; the error names state, event, guards and remedy."""
     world = world_in(state, tmp_path)
     before = everything(world)
@@ -120,7 +118,9 @@ def test_may_agrees_with_what_happens_and_changes_nothing(state: TrainerState, e
 
 
 @pytest.mark.parametrize("event", list(TrainerEvent))
-def test_may_never_raises_even_when_facts_cannot_be_gathered(event: TrainerEvent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_may_never_raises_even_when_facts_cannot_be_gathered(
+    event: TrainerEvent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A question that cannot be answered is answered with no, and why (FB-59)."""
     world = make_world()
     monkeypatch.setattr(world.host, "loaded", lambda: 1 / 0)
