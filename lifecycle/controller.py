@@ -10,39 +10,30 @@ from torch.optim import Optimizer
 
 from lifecycle import attach
 from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.asking import Asking
 from lifecycle.audit import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import AuditError, EventRefused
-from lifecycle.gather import gather
+from lifecycle.errors import AuditError
 from lifecycle.handoff import handoff
-from lifecycle.leases import WeightLease
 from lifecycle.models import keep_model
-from lifecycle.outcome import Explanation, Moved, Outcome
+from lifecycle.outcome import Moved, Outcome
 from lifecycle.parts import Request
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.records import Audit, Recorder
-from lifecycle.runner import Runner, decide_event, held_bytes
+from lifecycle.runner import Runner, held_bytes
 from lifecycle.saver import MemorySaver
 from lifecycle.snapshots import SnapshotStore
 from lifecycle.steps import TrainingStep
-from lifecycle.sync import open_lease
 from states import (
     ACTOR,
-    Facts,
-    Read,
-    Refusal,
-    Source,
     TrainerEvent,
     TrainerMachine,
     TrainerState,
-    Verdict,
-    as_one,
-    decide_reads,
 )
 
 
-class TrainerLifecycle:
+class TrainerLifecycle(Asking):
     """Drives one trainer's memory through its states, embedded in the training loop.
 
     Building it lays memory out once: base, slots, moments and gradients move into regions of the
@@ -83,11 +74,6 @@ class TrainerLifecycle:
         attach.lay_out(self._parts, TrainerState(initial_state))
         recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
         self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
-
-    @property
-    def state(self) -> TrainerState:
-        """The state the trainer is in."""
-        return self._runner.machine.state
 
     @property
     def active_model(self) -> str:
@@ -146,52 +132,6 @@ class TrainerLifecycle:
         """Send every engine what it lacks, from the decided source."""
         return self._send(TrainerEvent.UPDATE_WEIGHTS, engines=tuple(engines))
 
-    def weights(self, holder: str = "weights()", *, groups: Iterable[str] | None = None) -> WeightLease:
-        """Lease the actor's newest weights from wherever they are.
-
-        Args:
-            holder: who reads; a transition that the lease stops names it.
-            groups: content groups, such as ``frozen-base`` or ``adapter/NAME``; all when None.
-
-        Returns:
-            A lazy mapping of tensor name to tensor, pinned until it is closed.
-
-        Raises:
-            EventRefused: a group has no fresh readable source, or another model is active and no
-                copy of the actor is fresh.
-        """
-        wanted = None if groups is None else tuple(groups)
-        with self._runner.turn.of("weights"):
-            facts = gather(self._parts, Request(), TrainerEvent.UPDATE_WEIGHTS)
-            reads = tuple(read for read in decide_reads(facts) if wanted is None or read.group in wanted)
-            self._refuse_unreadable(reads, facts)
-            return open_lease(self._parts, holder, reads)
-
-    def live(self, holder: str) -> WeightLease:
-        """Lease the live weights for an operation that runs on the device, such as a forward pass.
-
-        Raises:
-            EventRefused: the trainer is not awake.
-        """
-        with self._runner.turn.of("live"):
-            facts = gather(self._parts, Request(), TrainerEvent.BEGIN_STEP)
-            if self.state is not TrainerState.AWAKE:
-                raise self._refusal("needs-live-weights", f"{holder} needs live weights, the trainer is {self.state}",
-                                    "wake_up() first", facts)  # fmt: skip
-            reads = tuple(Read(one.group, Source.LIVE, one.version) for one in facts.contents)
-            return open_lease(self._parts, holder, reads)
-
-    def _refuse_unreadable(self, reads: Sequence[Read], facts: Facts) -> None:
-        missing = [read for read in reads if read.source is None]
-        if missing:
-            because = "; ".join(f"{read.group}: {read.because}" for read in missing)
-            raise self._refusal("sources-are-fresh", because, "wake_up(), or backup the actor while it is awake", facts)
-
-    def _refusal(self, name: str, because: str, remedy: str, facts: Facts) -> EventRefused:
-        refusal = Refusal(self.state, TrainerEvent.UPDATE_WEIGHTS, "", (Verdict(name, False, because, remedy),))
-        self._runner.recorder.refused(refusal, facts)
-        return EventRefused(refusal)
-
     # Training
 
     @contextmanager
@@ -205,13 +145,14 @@ class TrainerLifecycle:
         self.begin_step(step.adapters)
         try:
             yield step
+            if step.kind == "accumulated":
+                self.accumulated()
+            else:
+                self.trained(step.adapters)
         except BaseException:
+            # Also when the commit itself is refused: the bytes have changed, and a step must not stay open.
             self.abort_step()
             raise
-        if step.kind == "accumulated":
-            self.accumulated()
-        else:
-            self.trained(step.adapters)
 
     def begin_step(self, adapters: Iterable[str] = ()) -> Outcome:
         """Low level: a step of these adapters is in flight from now on."""
@@ -224,11 +165,14 @@ class TrainerLifecycle:
     def accumulated(self) -> None:
         """Low level: the open step only added to gradients. They survive a sleep from now on."""
         with self._runner.turn.of("accumulated"):
+            self._require_a_step()
             attach.close_accumulation(self._parts)
+            self._runner.recorder.noted("gradients were accumulated", groups=sorted(self._parts.runtime.accumulated))
 
     def abort_step(self) -> None:
         """Low level: the open step failed; its bytes are of unknown content and take new version ids."""
         with self._runner.turn.of("abort_step"):
+            self._require_a_step()
             attach.abort_step(self._parts)
             self._runner.recorder.noted("a step was aborted", versions=dict(self._parts.versions.wanted))
 
@@ -248,42 +192,6 @@ class TrainerLifecycle:
         """
         with self._runner.turn.of("keep_model"):
             return keep_model(self._parts, tag, tensors)
-
-    # Questions
-
-    def facts(self) -> Facts:
-        """The record that guards would look at now."""
-        return gather(self._parts, Request())
-
-    def may(
-        self,
-        event: TrainerEvent | str,
-        *,
-        adapters: Iterable[str] = (),
-        target: str = ACTOR,
-        engines: Iterable[RolloutEngine] = (),
-    ) -> Verdict:
-        """Whether the event may be sent now. Never raises, changes nothing."""
-        try:
-            return self.explain(event, adapters=adapters, target=target, engines=engines).may
-        except Exception as error:  # noqa: BLE001 - a question never raises
-            return Verdict(str(event), False, f"{type(error).__name__}: {error}", "see the cause")
-
-    def explain(
-        self,
-        event: TrainerEvent | str,
-        *,
-        adapters: Iterable[str] = (),
-        target: str = ACTOR,
-        engines: Iterable[RolloutEngine] = (),
-    ) -> Explanation:
-        """What the event would do now, and why. Changes nothing."""
-        asked = TrainerEvent(event)
-        request = Request(tuple(sorted(set(adapters))), target, tuple(engines))
-        facts = gather(self._parts, request, asked)
-        decision = decide_event(self.state, asked, facts)
-        told = as_one(*decision) if isinstance(decision, tuple) else decision
-        return Explanation(asked, self.state, told, facts)
 
     def held_bytes(self) -> dict[str, int]:
         """Bytes held now, by place."""

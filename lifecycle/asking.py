@@ -1,0 +1,143 @@
+"""Questions to the trainer and readings of its weights. Nothing here moves the state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lifecycle.engines.protocol import RolloutEngine
+from lifecycle.errors import EventRefused
+from lifecycle.gather import gather
+from lifecycle.leases import WeightLease
+from lifecycle.outcome import Explanation
+from lifecycle.parts import Parts, Request
+from lifecycle.runner import Runner, decide_event
+from lifecycle.sync import open_lease
+from states import (
+    ACTOR,
+    Facts,
+    Read,
+    Refusal,
+    Source,
+    TrainerEvent,
+    TrainerState,
+    Verdict,
+    as_one,
+    decide_reads,
+)
+
+
+class Asking:
+    """The half of the controller that changes nothing: facts, questions, leases."""
+
+    _parts: Parts
+    _runner: Runner
+
+    @property
+    def state(self) -> TrainerState:
+        """The state the trainer is in."""
+        return self._runner.machine.state
+
+    def facts(self) -> Facts:
+        """The record that guards would look at now."""
+        return gather(self._parts, Request())
+
+    def may(
+        self,
+        event: TrainerEvent | str,
+        *,
+        adapters: Iterable[str] = (),
+        target: str = ACTOR,
+        engines: Iterable[RolloutEngine] = (),
+    ) -> Verdict:
+        """Whether the event may be sent now. Never raises, changes nothing."""
+        try:
+            return self.explain(event, adapters=adapters, target=target, engines=engines).may
+        except Exception as error:  # noqa: BLE001 - a question never raises
+            return Verdict(str(event), False, f"{type(error).__name__}: {error}", "see the cause")
+
+    def explain(
+        self,
+        event: TrainerEvent | str,
+        *,
+        adapters: Iterable[str] = (),
+        target: str = ACTOR,
+        engines: Iterable[RolloutEngine] = (),
+    ) -> Explanation:
+        """What the event would do now, and why. Changes nothing."""
+        asked = TrainerEvent(event)
+        request = Request(tuple(sorted(set(adapters))), target, tuple(engines))
+        facts = gather(self._parts, request, asked)
+        decision = decide_event(self.state, asked, facts)
+        told = as_one(*decision) if isinstance(decision, tuple) else decision
+        return Explanation(asked, self.state, told, facts)
+
+    def weights(self, holder: str = "weights()", *, groups: Iterable[str] | None = None) -> WeightLease:
+        """Lease the actor's newest weights from wherever they are.
+
+        Args:
+            holder: who reads; a transition that the lease stops names it.
+            groups: content groups, such as ``frozen-base`` or ``adapter/NAME``; all when None.
+
+        Returns:
+            A lazy mapping of tensor name to tensor, pinned until it is closed.
+
+        Raises:
+            EventRefused: a group does not exist or has no fresh readable source, or a step that is open
+                may be writing it.
+        """
+        wanted = None if groups is None else tuple(groups)
+        with self._runner.turn.of("weights"):
+            facts = gather(self._parts, Request(), TrainerEvent.UPDATE_WEIGHTS)
+            reads = tuple(read for read in decide_reads(facts) if wanted is None or read.group in wanted)
+            self._refuse_unknown(wanted, facts)
+            self._refuse_unreadable(reads, facts)
+            self._refuse_half_written(reads, facts)
+            return open_lease(self._parts, holder, reads)
+
+    def live(self, holder: str) -> WeightLease:
+        """Lease the live weights for an operation that runs on the device, such as a forward pass.
+
+        Raises:
+            EventRefused: the trainer is not awake.
+        """
+        with self._runner.turn.of("live"):
+            facts = gather(self._parts, Request(), TrainerEvent.BEGIN_STEP)
+            if self.state is not TrainerState.AWAKE:
+                raise self._refusal("needs-live-weights", f"{holder} needs live weights, the trainer is {self.state}",
+                                    "wake_up() first", facts)  # fmt: skip
+            reads = tuple(Read(one.group, Source.LIVE, one.version) for one in facts.contents)
+            return open_lease(self._parts, holder, reads)
+
+    def _refuse_unreadable(self, reads: Sequence[Read], facts: Facts) -> None:
+        missing = [read for read in reads if read.source is None]
+        if missing:
+            because = "; ".join(f"{read.group}: {read.because}" for read in missing)
+            raise self._refusal("sources-are-fresh", because, "wake_up(), or backup the actor while it is awake", facts)
+
+    def _refuse_unknown(self, wanted: tuple[str, ...] | None, facts: Facts) -> None:
+        groups = [one.group for one in facts.contents]
+        unknown = [group for group in wanted or () if group not in groups]
+        if unknown:
+            because = f"no such content group: {', '.join(unknown)}; there are: {', '.join(groups)}"
+            raise self._refusal("groups-exist", because, "name groups that exist", facts)
+
+    def _refuse_half_written(self, reads: Sequence[Read], facts: Facts) -> None:
+        """Live bytes that an open step writes are of no version yet."""
+        open_groups = facts.touched if facts.step_open else ()
+        torn = [read.group for read in reads if read.source is Source.LIVE and read.group in open_groups]
+        if torn:
+            because = f"a step that is open writes: {', '.join(torn)}"
+            raise self._refusal("no-step-in-flight", because, "leave the step() block first", facts)
+
+    def _require_a_step(self) -> None:
+        if self._parts.runtime.step is None:
+            facts = gather(self._parts, Request(), TrainerEvent.TRAINED)
+            remedy = "open one with step(adapters) around the work"
+            raise self._refusal("a-step-is-open", "step open: False", remedy, facts, TrainerEvent.TRAINED)
+
+    def _refusal(
+        self, name: str, because: str, remedy: str, facts: Facts, event: TrainerEvent = TrainerEvent.UPDATE_WEIGHTS
+    ) -> EventRefused:
+        refusal = Refusal(self.state, event, "", (Verdict(name, False, because, remedy),))
+        self._runner.recorder.refused(refusal, facts)
+        return EventRefused(refusal)
