@@ -1,0 +1,74 @@
+/* A stand-in for the few driver calls that torch_memory_saver makes: device memory is a memory file mapped into the
+ * process, so that the real library can run without a GPU. Addresses are ordinary host addresses. */
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define GRANULARITY (2u << 20)
+#define OUT_OF_MEMORY 2
+
+static size_t capacity = SIZE_MAX;
+static size_t used = 0;
+
+static struct { size_t size; } handles[1 << 16];
+
+void stub_set_capacity(size_t bytes) { capacity = bytes; }
+size_t stub_used(void) { return used; }
+size_t stub_free(void) { return capacity > used ? capacity - used : 0; }
+
+int cuCtxGetDevice(int *device) { *device = 0; return 0; }
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) { (void)attribute; (void)device; *value = 0; return 0; }
+int cuGetErrorString(int error, const char **text) { (void)error; *text = "stub error"; return 0; }
+
+int cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option) {
+    (void)properties; (void)option;
+    *bytes = GRANULARITY;
+    return 0;
+}
+
+int cuMemAddressReserve(uint64_t *address, size_t size, size_t alignment, uint64_t wanted, uint64_t flags) {
+    (void)alignment; (void)wanted; (void)flags;
+    void *found = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (found == MAP_FAILED) return OUT_OF_MEMORY;
+    *address = (uint64_t)(uintptr_t)found;
+    return 0;
+}
+
+int cuMemAddressFree(uint64_t address, size_t size) { return munmap((void *)(uintptr_t)address, size) ? 1 : 0; }
+
+int cuMemCreate(uint64_t *handle, size_t size, const void *properties, uint64_t flags) {
+    (void)properties; (void)flags;
+    if (size > stub_free()) return OUT_OF_MEMORY;
+    int file = memfd_create("stub-device", MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, (off_t)size) != 0) return OUT_OF_MEMORY;
+    handles[file].size = size;
+    used += size;
+    *handle = (uint64_t)file;
+    return 0;
+}
+
+int cuMemRelease(uint64_t handle) {
+    used -= handles[handle].size;
+    return close((int)handle) ? 1 : 0;
+}
+
+int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t flags) {
+    (void)flags;
+    void *wanted = (void *)(uintptr_t)address;
+    void *found = mmap(wanted, size, PROT_NONE, MAP_SHARED | MAP_FIXED, (int)handle, (off_t)offset);
+    return found == wanted ? 0 : 1;
+}
+
+int cuMemSetAccess(uint64_t address, size_t size, const void *description, size_t count) {
+    (void)description; (void)count;
+    return mprotect((void *)(uintptr_t)address, size, PROT_READ | PROT_WRITE) ? 1 : 0;
+}
+
+int cuMemUnmap(uint64_t address, size_t size) {
+    void *wanted = (void *)(uintptr_t)address;
+    void *found = mmap(wanted, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    return found == wanted ? 0 : 1;
+}

@@ -1,0 +1,36 @@
+"""What the kernel says of this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[2]
+
+
+def pss_bytes() -> int:
+    """Anonymous and shared memory that is this process's own share."""
+    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    return sum(int(fields[name].split()[0]) * 1024 for name in ("Pss_Anon", "Pss_Shmem"))
+
+
+def mappings() -> int:
+    """How many mappings there are, the poison's and the reserved ones among them."""
+    return len(Path("/proc/self/maps").read_text(encoding="ascii").splitlines())
+
+
+def descriptors() -> int:
+    """How many files are open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def run_child(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a Python of its own, in which warnings are errors."""
+    command = [sys.executable, "-W", "error", "-c", program, *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(  # noqa: S603  # the program is the test's own
+        command, capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
