@@ -1,0 +1,293 @@
+"""The safety rules a second time, told as what happens to bytes.
+
+Nothing here looks at the table, a guard, the copy rule or the choice of sources: a defect of those
+cannot hide itself. Each event is told as an attempt: what would be lost, overwritten under a reader,
+or read in the wrong version, if it went ahead. No danger means that it must be allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from states.facts import ContentFacts, EngineFacts, Facts
+
+RESTING: Final = ("awake", "sleeping", "offloaded-cpu", "offloaded-disk")
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What an event may do.
+
+    Attributes:
+        answer: ``moves``, ``settled`` or ``refused``.
+        target: the state it reaches when it moves.
+        copies_actor: whether the actor's bytes are copied on the way.
+        dangers: why it must not happen.
+    """
+
+    answer: str
+    target: str = ""
+    copies_actor: bool = False
+    dangers: tuple[str, ...] = ()
+
+
+def rule_on(state: str, event: str, facts: Facts) -> Ruling:
+    """What *event* may do in *state*."""
+    if event == "fail":
+        return _SETTLED if state == "faulted" else Ruling("moves", "faulted")
+    if event == "recover":
+        return _try("moves", *_recovery(facts)) if state == "faulted" else _unless_busy(state)
+    if state == "faulted":
+        return _REFUSED
+    if state == "adapter-reconciling":
+        return _end_of_reconcile(event, facts)
+    return _EVENTS[event](state, facts) if event in _EVENTS else _REFUSED
+
+
+_SETTLED: Final = Ruling("settled")
+_REFUSED: Final = Ruling("refused")
+
+
+def _try(answer: str, target: str, dangers: Iterable[str], *, copies_actor: bool = False) -> Ruling:
+    found = tuple(dangers)
+    return Ruling("refused", dangers=found) if found else Ruling(answer, target, copies_actor)
+
+
+def _unless_busy(state: str) -> Ruling:
+    return _SETTLED if state in RESTING else _REFUSED
+
+
+# --- bytes ---------------------------------------------------------------------------------------
+
+
+def _copies(content: ContentFacts) -> dict[str, int]:
+    return dict(content.copies)
+
+
+def readable_now(content: ContentFacts) -> bool:
+    """Some place holds the newest bytes, for every tensor."""
+    places = {content.live, content.saver, *_copies(content).values()}
+    return content.version in places and not content.unreadable
+
+
+def readable_after_pause(content: ContentFacts) -> bool:
+    """The same, after the pause did to the group what its backup kind does."""
+    places: set[int | None] = set(_copies(content).values())
+    if content.backup == "cpu":
+        places.add(content.saver if content.live is None else content.live)  # a pause writes what is live
+    if content.backup == "unplaced":
+        places.add(content.live)  # it is never paused
+    return content.version in places and not content.unreadable  # disk: no one can read it; none: gone
+
+
+def gone_for_good(content: ContentFacts) -> bool:
+    """Not on the device, not brought back by a resume, and in no copy."""
+    returns = content.backup in ("cpu", "disk")
+    return content.live is None and not returns and content.version not in _copies(content).values()
+
+
+def needs_second_copy(facts: Facts) -> bool:
+    """One host copy is enough only for a colocated LoRA actor that is alone and goes to host memory."""
+    company = facts.with_ref or facts.with_teacher or facts.keep_old_actor
+    alone = facts.colocate and facts.lora and facts.offload_target == "cpu" and not company
+    if facts.strategy == "duplicate":
+        return True
+    return (facts.colocate or company) and not alone
+
+
+def _behind_copy(facts: Facts) -> set[str]:
+    """Groups whose newest bytes are live and missing in the actor copy that is needed."""
+    if facts.active_model != "actor" or not needs_second_copy(facts):
+        return set()
+    fresh = [one for one in facts.contents if one.live == one.version]
+    return {one.group for one in fresh if _copies(one).get("actor") != one.version}
+
+
+# --- readers -------------------------------------------------------------------------------------
+
+
+def _reads(facts: Facts, memory: str, groups: set[str] | None = None) -> bool:
+    return any(one.source == memory and (groups is None or groups & set(one.groups)) for one in facts.leases)
+
+
+def _moving_adapters(facts: Facts) -> set[str]:
+    return {f"adapter/{name}" for name in facts.to_load} | {f"adapter/{name}" for name in facts.to_retire}
+
+
+def _trained_groups(facts: Facts) -> set[str]:
+    return {"trainable-base", "buffers"} | set(facts.touched)
+
+
+def _copy_under_a_reader(facts: Facts) -> bool:
+    changes = _trained_groups(facts) | _moving_adapters(facts) | _behind_copy(facts)
+    return _reads(facts, "snapshot:actor", changes)
+
+
+def _fits(need: int, free: int | None) -> bool:
+    return free is None or free >= need
+
+
+def _named(dangers: dict[str, bool]) -> list[str]:
+    return [name for name, is_there in dangers.items() if is_there]
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+def _sleep(state: str, facts: Facts) -> Ruling:
+    if state != "awake":
+        return _SETTLED
+    copies = bool(_behind_copy(facts))
+    dangers = {
+        "a step would lose its activations": facts.step_open,
+        "accumulated gradients would be lost": bool(facts.accumulated) and not facts.gradients_kept,
+        "a reader of the actor copy would see other bytes": copies and _copy_under_a_reader(facts),
+    }
+    return _try("moves", "sleeping", _named(dangers), copies_actor=copies)
+
+
+def _offload(state: str, facts: Facts) -> Ruling:
+    if state in ("offloaded-cpu", "offloaded-disk"):
+        return _SETTLED
+    if state != "sleeping" or facts.offload_target is None:
+        return _REFUSED
+    to_disk = facts.offload_target == "disk"
+    disk_is_bad = bool(facts.disk_problem) or not facts.disk_is_real
+    dangers = {
+        "nothing would be given back": not facts.saver_enabled,
+        "a tensor would stay on the device": bool(facts.strays),
+        "a reader would lose its memory": _reads(facts, "live"),
+        "a backup would be rewritten under a reader": _reads(facts, "saver-backup"),
+        "the newest bytes would be nowhere": not all(map(readable_after_pause, facts.contents)),
+        "the host would run out": not _fits(facts.backup_need_bytes, facts.host_free_bytes),
+        "the disk is none": to_disk and disk_is_bad,
+        "the disk would run out": to_disk and not _fits(facts.disk_need_bytes, facts.disk_free_bytes),
+    }
+    return _try("moves", f"offloaded-{facts.offload_target}", _named(dangers))
+
+
+def _wake_up(state: str, facts: Facts) -> Ruling:
+    if state == "awake":
+        return _SETTLED
+    dangers = {
+        "a reader's backup would be freed": _reads(facts, "saver-backup"),
+        "a receiver still maps a buffer": facts.transport_bytes != 0,
+        "the device would run out": not _fits(facts.resume_need_bytes, facts.device_free_bytes),
+        "bytes would come back as noise": any(map(gone_for_good, facts.contents)),
+    }
+    return _try("moves", "awake", _named(dangers))
+
+
+def _reconcile(_: str, facts: Facts) -> Ruling:
+    moving = _moving_adapters(facts)
+    if not moving:
+        return _SETTLED
+    dangers = {
+        "the step under way would change its weights": facts.step_open,
+        "another model's bytes would be overwritten": facts.active_model != "actor",
+        "a slot has no bytes to write": bool(facts.unwritable),
+        "a reader would see another adapter": any(moving & set(one.groups) for one in facts.leases),
+    }
+    return _try("moves", "adapter-reconciling", _named(dangers))
+
+
+def _end_of_reconcile(event: str, facts: Facts) -> Ruling:
+    if facts.origin not in RESTING or event not in ("reconciled", "reconcile_abandoned"):
+        return _REFUSED
+    copies = event == "reconciled" and needs_second_copy(facts)
+    dangers = {"a reader of the actor copy would see other bytes": copies and _copy_under_a_reader(facts)}
+    return _try("moves", facts.origin, _named(dangers), copies_actor=copies)
+
+
+def _is_served_wrong(engine: EngineFacts) -> bool:
+    return bool(engine.stale) or bool(engine.extra) or engine.fenced != ""
+
+
+def _update(state: str, facts: Facts) -> Ruling:
+    targets = [one for one in facts.engines if _is_served_wrong(one)]
+    if not targets:
+        return _SETTLED
+    sent = {name for one in targets for name in one.stale}
+    dangers = {
+        "weights would be sent in the middle of a step": facts.step_open,
+        "another model would be served as the actor": facts.active_model != "actor",
+        "old or missing bytes would be sent": not all(readable_now(one) for one in facts.contents if one.group in sent),
+        "a write would go into released memory": any(one.weights_resident is not True for one in targets),
+    }
+    return _try("moves", state, _named(dangers))
+
+
+def _dangers_of_training(facts: Facts) -> dict[str, bool]:
+    return {
+        "another model would be trained": facts.active_model != "actor",
+        "the step names an adapter without a slot": bool(facts.step_unknown),
+        "a reader would see weights change": _reads(facts, "live", _trained_groups(facts)),
+    }
+
+
+def _begin_step(state: str, facts: Facts) -> Ruling:
+    if state != "awake":
+        return _REFUSED
+    dangers = _dangers_of_training(facts) | {
+        "two steps at once": facts.step_open,
+        "the step would compute on other bytes": any(one.live != one.version for one in facts.contents),
+    }
+    return _try("moves", "awake", _named(dangers))
+
+
+def _trained(state: str, facts: Facts) -> Ruling:
+    if state != "awake":
+        return _REFUSED
+    copies = needs_second_copy(facts)
+    dangers = _dangers_of_training(facts) | {
+        "no step was open": not facts.step_open,
+        "a reader of the actor copy would see other bytes": copies and _copy_under_a_reader(facts),
+    }
+    return _try("moves", "awake", _named(dangers), copies_actor=copies)
+
+
+def _bytes_of(model: str, content: ContentFacts) -> int:
+    """The version that the model consists of; what it does not keep it shares with the actor."""
+    return content.version if model == "actor" else _copies(content).get(model, content.version)
+
+
+def _switch_model(state: str, facts: Facts) -> Ruling:
+    if state != "awake":
+        return _REFUSED
+    model = facts.switch_target
+    before = {one.group: one.live for one in facts.contents}
+    after = {one.group: _copies(one).get(model, one.live) for one in facts.contents}
+    right = {one.group: _bytes_of(model, one) for one in facts.contents}
+    if facts.active_model == model and before == right:
+        return _SETTLED
+    replaced = [one for one in facts.contents if one.live not in (None, after[one.group])]
+    dangers = {
+        "the step under way would change its weights": facts.step_open,
+        "there is no such model": model not in facts.models,
+        "the model would be a mixture": after != right,
+        "bytes would be overwritten without a copy": any(one.live not in _copies(one).values() for one in replaced),
+        "a reader would see another model": bool(facts.leases),
+    }
+    return _try("moves", "awake", _named(dangers))
+
+
+def _recovery(facts: Facts) -> tuple[str, list[str]]:
+    leased = {"a reader's memory would be freed or rewritten": bool(facts.leases)}
+    if facts.paused_tags > facts.active_tags:
+        return ("offloaded-disk" if facts.offload_target == "disk" else "offloaded-cpu"), _named(leased)
+    room = {"the device would run out": not _fits(facts.resume_need_bytes, facts.device_free_bytes)}
+    return ("sleeping" if facts.scratch_paused else "awake"), _named(leased | room)
+
+
+_EVENTS: Final[dict[str, Callable[[str, Facts], Ruling]]] = {
+    "sleep": _sleep,
+    "offload": _offload,
+    "wake_up": _wake_up,
+    "reconcile_adapters": _reconcile,
+    "update_weights": _update,
+    "begin_step": _begin_step,
+    "trained": _trained,
+    "switch_model": _switch_model,
+}

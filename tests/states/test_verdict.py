@@ -1,0 +1,150 @@
+"""Guards explain, never raise, and outcomes are matched, not tested for truth."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from states import (
+    TABLE,
+    ContentFacts,
+    Facts,
+    NoChange,
+    Refusal,
+    RowKind,
+    Step,
+    TrainerEvent,
+    TrainerState,
+    Verdict,
+    decide,
+    guard,
+)
+from states.verdict import Answer, Guard
+from tests.strategies import healthy
+
+EVERY_GUARD = sorted({one for row in TABLE for one in (*row.when, *row.guards)}, key=lambda one: one.name)
+
+
+@guard(scope="local")
+def the_moon_is_full(facts: Facts) -> Answer:
+    """The moon is full."""
+    return facts.step_open, "it is not night", "wait"
+
+
+def test_a_verdict_is_truthy_when_it_holds() -> None:
+    """Its truth is ``holds``, nothing else."""
+    assert Verdict("a", holds=True, because="x")
+    assert not Verdict("a", holds=False, because="x", remedy="y")
+
+
+def test_a_guard_is_named_after_its_function_and_ruled_by_its_docstring() -> None:
+    """Name, scope and rule go into log and docs; they come from the definition itself."""
+    found = (the_moon_is_full.name, the_moon_is_full.scope, the_moon_is_full.rule, repr(the_moon_is_full))
+
+    assert found == ("the-moon-is-full", "local", "The moon is full.", "Guard(the-moon-is-full)")
+
+
+def test_a_remedy_is_given_only_when_the_guard_fails() -> None:
+    """What holds needs no remedy."""
+    assert the_moon_is_full(Facts(step_open=True)) == Verdict("the-moon-is-full", True, "it is not night")
+    assert the_moon_is_full(Facts()).remedy == "wait"
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("by zero"), KeyError("x"), RuntimeError()])
+def test_a_guard_that_raises_does_not_hold_and_says_so(error: Exception) -> None:
+    """FB-59: asking "may I?" does not raise; what could not be evaluated counts as "no"."""
+
+    def body(_: Facts) -> Answer:
+        raise error
+
+    verdict = Guard(body, name="broken", scope="shared")(Facts())
+
+    assert not verdict
+    assert type(error).__name__ in verdict.because
+    assert "report it" in verdict.remedy
+
+
+@pytest.mark.parametrize("state", TrainerState)
+@pytest.mark.parametrize("event", TrainerEvent)
+def test_decide_does_not_raise_on_facts_that_are_broken(state: TrainerState, event: TrainerEvent) -> None:
+    """FB-59: even facts of the wrong types end in an answer that can be logged."""
+    broken = cast("Any", object())
+    facts = Facts(leases=(broken,), engines=(broken,), backup_need_bytes=broken, step_unknown=(broken,))
+
+    assert isinstance(decide(state, event, facts), Step | Refusal | NoChange)
+
+
+@pytest.mark.parametrize("one", EVERY_GUARD, ids=repr)
+def test_every_guard_states_its_rule(one: Guard) -> None:
+    """Each guard of the table has a name in words, a scope, and a sentence for the docs."""
+    assert one.name == one.name.lower()
+    assert one.scope in {"shared", "local"}
+    assert one.rule.endswith(".")
+
+
+def test_no_two_guards_share_a_name() -> None:
+    """The log tells guards apart by name."""
+    names = [one.name for one in EVERY_GUARD]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Step(TrainerState.AWAKE, TrainerEvent.SLEEP, "quiesces", TrainerState.SLEEPING, (), (), ()),
+        Refusal(TrainerState.AWAKE, TrainerEvent.OFFLOAD, "", ()),
+        NoChange(TrainerState.AWAKE, TrainerEvent.WAKE_UP, ()),
+    ],
+    ids=lambda outcome: type(outcome).__name__,
+)
+def test_an_outcome_has_no_truth_value(outcome: Step | Refusal | NoChange) -> None:
+    """``if decide(...)`` would hide which of three things happened."""
+    with pytest.raises(TypeError, match="no truth value"):
+        bool(outcome)
+
+
+def test_a_refusal_tells_every_failed_guard_in_the_order_of_the_row() -> None:
+    """All reasons at once, each with its remedy, so that the caller does not run into them one by one."""
+    facts = healthy(TrainerState.SLEEPING, saver_enabled=False, host_free_bytes=1, strays=("exp_avg.0",))
+
+    refusal = decide(TrainerState.SLEEPING, TrainerEvent.OFFLOAD, facts)
+
+    assert isinstance(refusal, Refusal)
+    assert [one.name for one in refusal.failed] == ["host-has-room", "saver-is-enabled", "nothing-strays"]
+    assert refusal.edge == "offloads-to-cpu"
+    assert refusal.remedy.count("; ") == 2
+
+
+def test_a_refusal_in_the_wrong_state_names_the_way() -> None:
+    """``offload`` while awake says from where it leaves and what to call first."""
+    refusal = decide(TrainerState.AWAKE, TrainerEvent.OFFLOAD, healthy(TrainerState.AWAKE))
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.failed[0].because == "offload leaves from sleeping, not from awake"
+    assert refusal.remedy == "sleep() first"
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.kind is RowKind.REFUSING], ids=lambda row: row.name)
+def test_a_refusing_row_gives_its_remedy(row: Any) -> None:
+    """While reconciling or faulted the caller is told what ends that."""
+    refusal = decide(row.source, row.event, healthy(row.source))
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.remedy == row.remedy
+
+
+@pytest.mark.parametrize("name", ["offload_target", "strategy"])
+def test_facts_refuse_values_that_no_guard_knows(name: str) -> None:
+    """A target or strategy that does not exist is an error when the record is made."""
+    given: dict[str, Any] = {name: "tape"}
+
+    with pytest.raises(ValueError, match="tape"):
+        Facts(**given)
+
+
+def test_facts_refuse_a_backup_kind_that_does_not_exist() -> None:
+    """The message names the group and the kinds there are."""
+    with pytest.raises(ValueError, match="frozen-base: backup is 'tape'; use one of"):
+        Facts(contents=(ContentFacts(backup="tape"),))

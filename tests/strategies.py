@@ -1,0 +1,297 @@
+"""Facts for tests: healthy ones, single deviations from them, exhaustive blocks, and hypothesis strategies.
+
+The actor's newest version is 5 everywhere, 3 is an older one, 8 the version of a ref model's bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations, product
+from typing import Any, Final
+
+from hypothesis import strategies as st
+
+from states import (
+    ACTOR,
+    BUFFERS,
+    FROZEN_BASE,
+    TRAINABLE_BASE,
+    ContentFacts,
+    EngineFacts,
+    Facts,
+    LeaseFacts,
+    TrainerEvent,
+    TrainerState,
+    adapter_group,
+)
+
+NEWEST: Final = 5
+OLDER: Final = 3
+REF: Final = 8
+ADAPTER: Final = adapter_group("A")
+
+RULES: Final[dict[str, dict[str, Any]]] = {
+    "the-rule-holds": {},
+    "full-parameter": {"lora": False},
+    "not-colocated": {"colocate": False},
+    "with-ref": {"with_ref": True},
+    "duplicate": {"strategy": "duplicate"},
+    "not-colocated-duplicate": {"colocate": False, "strategy": "duplicate"},
+}
+"""Configurations that take each branch of the copy rule, as keywords of ``Facts``."""
+
+
+def group(name: str = FROZEN_BASE, **changes: Any) -> ContentFacts:
+    """One content group, live in its newest version."""
+    given: dict[str, Any] = {"version": NEWEST, "live": NEWEST, "frozen": name == FROZEN_BASE}
+    return ContentFacts(name, **(given | changes))
+
+
+def lease(source: str, *groups: str, leaked: tuple[str, ...] = ()) -> LeaseFacts:
+    """An open lease, or one that a tensor outlived."""
+    return LeaseFacts("reader", source, groups or (FROZEN_BASE, ADAPTER), leaked)
+
+
+def healthy(state: TrainerState, **changes: Any) -> Facts:
+    """Facts of a trainer that is well, in which every event that leaves *state* has something to do.
+
+    A ref model and an actor copy are kept, adapter B waits to be loaded, engine E0 lacks adapter A,
+    gradients of A are accumulated and can be kept, nothing is leased and there is room everywhere.
+    """
+    target: str | None = "cpu"
+    copies = ((ACTOR, NEWEST),)
+    base = group(copies=(*copies, ("ref", REF)))
+    adapter = group(ADAPTER, copies=copies)
+    if state is TrainerState.OFFLOADED_CPU:
+        base, adapter = replace(base, live=None, saver=NEWEST), replace(adapter, live=None, saver=NEWEST)
+    if state is TrainerState.OFFLOADED_DISK:
+        target = "disk"
+        base, adapter = replace(base, live=None, backup="disk"), replace(adapter, live=None, saver=NEWEST)
+    given: dict[str, Any] = {
+        "offload_target": target,
+        "models": (ACTOR, "ref"),
+        "contents": (base, adapter),
+        "origin": TrainerState.AWAKE if state is TrainerState.ADAPTER_RECONCILING else None,
+        "to_load": ("B",),
+        "touched": (ADAPTER,),
+        "accumulated": (ADAPTER,),
+        "switch_target": "ref",
+        "engines": (EngineFacts("E0", stale=(ADAPTER,)), EngineFacts("E1")),
+        "backup_need_bytes": 10,
+        "host_free_bytes": 20,
+        "disk_need_bytes": 10,
+        "disk_free_bytes": 20,
+        "resume_need_bytes": 10,
+        "device_free_bytes": 20,
+        "active_tags": 2,
+    }
+    return Facts(**(given | changes))
+
+
+Deviation = Callable[[Facts], Facts]
+
+
+def _set(**changes: Any) -> Deviation:
+    return lambda facts: replace(facts, **changes)
+
+
+def _content(index: int, **changes: Any) -> Deviation:
+    def change(facts: Facts) -> Facts:
+        contents = list(facts.contents)
+        contents[index] = replace(contents[index], **changes)
+        return replace(facts, contents=tuple(contents))
+
+    return change
+
+
+def _lease(source: str, *groups: str, leaked: tuple[str, ...] = ()) -> Deviation:
+    return lambda facts: replace(facts, leases=(*facts.leases, lease(source, *groups, leaked=leaked)))
+
+
+_PLACEMENTS: Final[dict[str, dict[str, Any]]] = {
+    "is not live": {"live": None},
+    "is live in an older version": {"live": OLDER},
+    "is live as ref": {"live": REF},
+    "is fresh in the saver": {"saver": NEWEST},
+    "is older in the saver": {"saver": OLDER},
+    "has no copy": {"copies": ()},
+    "has an older actor copy": {"copies": ((ACTOR, OLDER),)},
+    "has a fresh ref copy only": {"copies": (("ref", NEWEST),)},
+    "has an old ref copy": {"copies": ((ACTOR, NEWEST), ("ref", REF + 1))},
+    "has no backup": {"backup": "none"},
+    "has a disk backup": {"backup": "disk"},
+    "has a cpu backup": {"backup": "cpu"},
+    "is unplaced": {"backup": "unplaced"},
+    "has an unreadable tensor": {"unreadable": ("layer.0.weight",)},
+}
+
+SHARED_DEVIATIONS: Final[dict[str, Deviation]] = {
+    "a step is open": lambda facts: replace(facts, step_open=not facts.step_open),
+    "the step names an unknown adapter": _set(step_unknown=("C",)),
+    "the step touches the trainable base": _set(touched=(ADAPTER, TRAINABLE_BASE)),
+    "no gradients are accumulated": _set(accumulated=()),
+    "ref is active": _set(active_model="ref"),
+    "teacher is active": _set(active_model="teacher"),
+    "the switch goes to the actor": _set(switch_target=ACTOR),
+    "the switch goes to a model that is not kept": _set(switch_target="teacher"),
+    "no model is kept": _set(models=()),
+    "nothing is to be loaded": _set(to_load=()),
+    "A is to be retired": _set(to_retire=("A",)),
+    "A is to be replaced": _set(to_load=("A",), to_retire=("A",)),
+    "no origin": _set(origin=None),
+    "origin sleeping": _set(origin=TrainerState.SLEEPING),
+    "origin offloaded-cpu": _set(origin=TrainerState.OFFLOADED_CPU),
+    "origin offloaded-disk": _set(origin=TrainerState.OFFLOADED_DISK),
+    "no engine": _set(engines=()),
+    "every engine is current": _set(engines=(EngineFacts("E0"), EngineFacts("E1", weights_resident=False))),
+    "the engine released its weights": _set(engines=(EngineFacts("E0", weights_resident=False, stale=(ADAPTER,)),)),
+    "the engine's residency is unknown": _set(engines=(EngineFacts("E0", weights_resident=None, stale=(ADAPTER,)),)),
+    "the engine lacks everything": _set(engines=(EngineFacts("E0", stale=(FROZEN_BASE, ADAPTER)),)),
+    "the engine holds a retired adapter": _set(engines=(EngineFacts("E0", extra=("Z",)),)),
+    "the engine is fenced": _set(engines=(EngineFacts("E0", stale=(FROZEN_BASE, ADAPTER), fenced="a push failed"),)),
+    "the target is cpu": _set(offload_target="cpu"),
+    "the target is disk": _set(offload_target="disk"),
+    "there is no target": _set(offload_target=None),
+    **{
+        f"{name} {what}": _content(index, **changes)
+        for index, name in enumerate(("base", "adapter"))
+        for what, changes in _PLACEMENTS.items()
+    },
+}
+"""Single changes of facts that are equal on every rank."""
+
+LOCAL_DEVIATIONS: Final[dict[str, Deviation]] = {
+    "the saver is disabled": _set(saver_enabled=False),
+    "a tensor strays": _set(strays=("exp_avg.0",)),
+    "a slot cannot be written": _set(unwritable=("A.lora_A",)),
+    "gradients cannot be kept": _set(gradients_kept=False),
+    "the host has no room": _set(host_free_bytes=9),
+    "the host has just room": _set(host_free_bytes=10),
+    "the host is not limited": _set(host_free_bytes=None),
+    "the disk has no room": _set(disk_free_bytes=9),
+    "the disk is memory": _set(disk_is_real=False),
+    "the disk cannot be written": _set(disk_problem="the directory is read-only"),
+    "the device has no room": _set(device_free_bytes=9),
+    "the device is not limited": _set(device_free_bytes=None),
+    "a receiver holds a buffer": _set(transport_bytes=1),
+    "most tags are paused": _set(active_tags=1, paused_tags=2),
+    "half the tags are paused": _set(active_tags=1, paused_tags=1),
+    "scratch is paused": _set(scratch_paused=True),
+    "a lease reads live weights": _lease("live"),
+    "a lease reads live frozen weights": _lease("live", FROZEN_BASE),
+    "a lease reads live buffers": _lease("live", BUFFERS),
+    "a tensor outlived a lease on live weights": _lease("live", ADAPTER, leaked=("A.lora_A",)),
+    "a lease reads the saver's backup": _lease("saver-backup", FROZEN_BASE),
+    "a lease reads the actor copy": _lease("snapshot:actor"),
+    "a lease reads the actor copy of the base": _lease("snapshot:actor", FROZEN_BASE),
+    "a lease reads the actor copy of B": _lease("snapshot:actor", adapter_group("B")),
+    "a lease reads the ref copy": _lease("snapshot:ref", FROZEN_BASE),
+}
+"""Single changes of facts of one rank."""
+
+DEVIATIONS: Final = SHARED_DEVIATIONS | LOCAL_DEVIATIONS
+
+
+def asked(event: TrainerEvent, facts: Facts) -> Facts:
+    """The facts as they are when *event* is asked: a commit comes while a step is open."""
+    return replace(facts, step_open=not facts.step_open) if event is TrainerEvent.TRAINED else facts
+
+
+def _all(*names: str) -> Deviation:
+    def change(facts: Facts) -> Facts:
+        for name in names:
+            facts = DEVIATIONS[name](facts)
+        return facts
+
+    return change
+
+
+_GONE = _all("base is not live", "base has no backup")
+
+SETUPS: Final[dict[TrainerState, tuple[Deviation, ...]]] = {
+    TrainerState.AWAKE: (_all("base has an older actor copy", "adapter has an older actor copy"),),
+    TrainerState.SLEEPING: (_all("the target is disk"), _GONE),
+    TrainerState.OFFLOADED_CPU: (_GONE,),
+    TrainerState.OFFLOADED_DISK: (_GONE,),
+    TrainerState.ADAPTER_RECONCILING: (
+        _all("origin sleeping"), _all("origin offloaded-cpu"), _all("origin offloaded-disk"),
+    ),
+    TrainerState.FAULTED: (
+        _all("scratch is paused"), _all("most tags are paused"), _all("most tags are paused", "the target is disk"),
+    ),
+}  # fmt: skip
+"""Other places to start from: healthy too, and on another edge."""
+
+
+def bases(state: TrainerState) -> Iterator[Facts]:
+    """Healthy facts of one state: under each branch of the copy rule, and on each edge of the state."""
+    yield from (healthy(state, **rule) for rule in RULES.values())
+    for setup, rule in product(SETUPS[state], ("the-rule-holds", "with-ref")):
+        yield setup(healthy(state, **RULES[rule]))
+
+
+def directed(state: TrainerState) -> Iterator[Facts]:
+    """Healthy facts of one state, and every single deviation from each of them."""
+    for base in bases(state):
+        yield base
+        yield from (deviate(base) for deviate in DEVIATIONS.values())
+
+
+def pairs(state: TrainerState) -> Iterator[Facts]:
+    """Every two deviations at once, under the branches with and without an actor copy."""
+    for rule in ("the-rule-holds", "with-ref"):
+        base = healthy(state, **RULES[rule])
+        for one, other in combinations(DEVIATIONS.values(), 2):
+            yield other(one(base))
+
+
+def configurations() -> Iterator[dict[str, Any]]:
+    """All 384 combinations of the configuration's switches and of the active model."""
+    names = ("colocate", "lora", "with_ref", "with_teacher", "keep_old_actor")
+    for switches in product((True, False), repeat=5):
+        for target, strategy, active in product(("cpu", "disk", None), ("reference", "duplicate"), (ACTOR, "ref")):
+            given = dict(zip(names, switches, strict=True))
+            yield given | {"offload_target": target, "strategy": strategy, "active_model": active}
+
+
+def residencies(name: str = FROZEN_BASE) -> Iterator[ContentFacts]:
+    """All combinations of where one group's bytes are: device, saver, copies, backup kind."""
+    versions = (NEWEST, OLDER, None)
+    copies = ((), ((ACTOR, NEWEST),), ((ACTOR, OLDER),), (("ref", NEWEST),), ((ACTOR, OLDER), ("ref", REF)))
+    for live, saver, held, backup, lost in product(
+        versions, versions, copies, ("cpu", "disk", "none", "unplaced"), ((), ("w",))
+    ):
+        yield group(name, live=live, saver=saver, copies=held, backup=backup, unreadable=lost)
+
+
+def switchable(name: str = FROZEN_BASE) -> Iterator[ContentFacts]:
+    """All combinations of which model's bytes are live and which copies are kept."""
+    for live, actor, ref in product((NEWEST, OLDER, REF, None), (NEWEST, OLDER, None), (NEWEST, REF, REF + 1, None)):
+        kept = (("actor", actor), ("ref", ref))
+        yield group(name, live=live, copies=tuple((tag, version) for tag, version in kept if version is not None))
+
+
+def all_leases() -> Iterator[tuple[LeaseFacts, ...]]:
+    """No lease, or one over each memory and each group, open or outlived."""
+    yield ()
+    memories = ("live", "saver-backup", "snapshot:actor", "snapshot:ref")
+    groups = (FROZEN_BASE, TRAINABLE_BASE, BUFFERS, ADAPTER, adapter_group("B"))
+    for memory, name, leaked in product(memories, groups, ((), ("t",))):
+        yield (lease(memory, name, leaked=leaked),)
+
+
+def any_facts(state: TrainerState) -> st.SearchStrategy[Facts]:
+    """Facts anywhere in the space: a configuration, two groups placed at will, and up to six deviations."""
+    contents = st.tuples(
+        st.sampled_from([*residencies(), *switchable()]), st.sampled_from([*residencies(ADAPTER), *switchable(ADAPTER)])
+    )
+    chosen = st.lists(st.sampled_from(sorted(DEVIATIONS)), max_size=6, unique=True)
+
+    def build(rule: dict[str, Any], placed: tuple[ContentFacts, ...] | None, names: list[str]) -> Facts:
+        facts = healthy(state, **rule) if placed is None else healthy(state, **(rule | {"contents": placed}))
+        for name in names:
+            facts = DEVIATIONS[name](facts)
+        return facts
+
+    return st.builds(build, st.sampled_from(list(configurations())), st.none() | contents, chosen)
