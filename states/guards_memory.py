@@ -127,7 +127,8 @@ def sources_are_fresh(facts: Facts) -> Answer:
             "; ".join(f"{read.group}: {read.because}" for read in missing),
             "wake_up(), or backup the actor while it is awake",
         )
-    return True, "; ".join(f"{read.group} from {read.tag or read.source}" for read in reads) or "nothing is to be read", ""
+    places = "; ".join(f"{read.group} from {read.tag or read.source}" for read in reads)
+    return True, places or "nothing is to be read", ""
 
 
 @guard()

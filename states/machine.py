@@ -28,6 +28,7 @@ class TrainerMachine:
 
     def __init__(self, initial: TrainerState) -> None:
         moves = [row for row in TABLE if row.kind is RowKind.MOVE]
+        self._edges = {(row.source, row.event, row.edge, row.target) for row in moves}
         definition: list[dict[str, Any]] = [
             {"trigger": trigger_name(row.event, row.edge, row.target), "source": row.source, "dest": row.target}
             for row in moves
@@ -48,10 +49,12 @@ class TrainerMachine:
             step: what :func:`states.decide` answered for the present state.
 
         Raises:
-            ValueError: the step was decided for another state.
+            ValueError: the step was decided for another state, or is on no edge of the table.
         """
         if step.state is not self.state:
             raise ValueError(f"the step leaves {step.state}, the trainer is {self.state}; decide again")
+        if (step.state, step.event, step.edge, step.target) not in self._edges:
+            raise ValueError(f"{step.event}/{step.edge} to {step.target} is no edge from {step.state}; decide first")
         getattr(self, trigger_name(step.event, step.edge, step.target))()
 
 
