@@ -1,0 +1,1 @@
+"""The audit log: written, read back, chained, and whole after a crash."""
