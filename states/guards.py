@@ -219,7 +219,7 @@ def outgoing_model_is_kept(facts: Facts) -> Answer:
     ]
     return (
         not lost,
-        f"would be overwritten without a copy: {', '.join(lost)}" if lost else "every group that is replaced has a copy",
+        f"would be overwritten without a copy: {', '.join(lost)}" if lost else "what is replaced has a copy",
         f'backup("{facts.active_model}") first',
     )
 

@@ -41,7 +41,7 @@ def saver_is_enabled(facts: Facts) -> Answer:
     return (
         facts.saver_enabled,
         f"saver enabled: {facts.saver_enabled}",
-        "start the process with the saver's hook loaded (torch_memory_saver.configure_subprocess), or run without offload",
+        "start the process with the saver's hook loaded (torch_memory_saver.configure_subprocess), or do not offload",
     )
 
 
@@ -149,7 +149,8 @@ def _is_behind(engine: EngineFacts) -> bool:
 @guard()
 def an_engine_is_behind(facts: Facts) -> Answer:
     """An engine holds another version than the trainer, or an adapter that is gone."""
-    behind = [f"{one.name}: {', '.join((*one.stale, *one.extra)) or one.fenced}" for one in facts.engines if _is_behind(one)]
+    engines = [one for one in facts.engines if _is_behind(one)]
+    behind = [f"{one.name}: {', '.join((*one.stale, *one.extra)) or one.fenced}" for one in engines]
     return bool(behind), "; ".join(behind) or "every engine holds the newest versions", "nothing is to be sent"
 
 

@@ -59,6 +59,7 @@ class Guard:
         update_wrapper(self, body)
 
     def __call__(self, facts: Facts) -> Verdict:
+        """The verdict over these facts. Never raises."""
         try:
             holds, because, remedy = self._body(facts)
         except Exception as error:  # noqa: BLE001 - any failure of a guard is "does not hold"
