@@ -40,8 +40,7 @@ class Content:
         return dict(self._versions)
 
     def begin(self) -> None:
-        """Open an update. One that was left open is given up first."""
-        self.abort()
+        """Open an update. None is open."""
         self.updating = True
 
     def touch(self, group: str, version: int) -> None:

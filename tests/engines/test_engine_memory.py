@@ -123,6 +123,18 @@ def test_a_discarding_release_leaves_no_version(engine: LocalEngine, prompts: Te
     assert engine.report().versions == {}
 
 
+def test_a_discarding_release_leaves_no_byte_and_no_slot_taken(engine: LocalEngine) -> None:
+    """What comes back cannot pass for the old weights, and a full engine has room again. FB-12."""
+    push(engine, adapter("a", 2, seed=1), adapter("b", 3, seed=2), base=1)
+    engine.release(TAGS, discard=True)
+    engine.resume(TAGS)
+    norm = engine._instance.base["model.norm.weight"].clone()
+    push(engine, adapter("c", 5, seed=1), adapter("d", 6, seed=2), base=4)
+
+    assert norm.isnan().all()
+    assert set(engine.report().versions) == {"frozen-base", "adapter/c", "adapter/d"}
+
+
 def test_pushing_parameters_without_buffers_does_not_make_an_engine_whole(engine: LocalEngine, prompts: Tensor) -> None:
     """After a discard the rotary tables are gone too, and the refusal names them. FB-12."""
     engine.release(TAGS, discard=True)

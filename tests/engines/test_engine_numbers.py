@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from lifecycle.engines import AdapterPayload
 from lifecycle.engines.local import BASE_ONLY, LocalEngine
-from lifecycle.engines.sampling import token_logprobs
 from tests.engines.world import RANK, TARGETS, adapter, llama, push
 
 CLOSE = 1e-5
@@ -25,7 +24,7 @@ def _peft(payload: AdapterPayload) -> nn.Module:
 @torch.no_grad()
 def _reference(model: nn.Module, prompts: Tensor, tokens: Tensor, temperature: float = 1.0) -> Tensor:
     logits = model(input_ids=torch.cat([prompts, tokens], dim=1)).logits[:, prompts.shape[1] - 1 : -1]
-    return token_logprobs(logits, tokens, temperature)
+    return torch.log_softmax(logits / temperature, dim=-1).gather(-1, tokens[..., None])[..., 0]
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing.*:FutureWarning")
@@ -122,7 +121,7 @@ def test_a_prefix_of_another_adapter_or_version_is_never_used(engine: LocalEngin
     engine.generate(prompts, "a", max_new_tokens=2, seed=0)
     engine.generate(prompts, "b", max_new_tokens=2, seed=0)
     engine.generate(prompts, "a", max_new_tokens=2, seed=0)
-    flushes = engine.prefix_flushes
+    flushes, hits = engine.prefix_flushes, engine.prefix_hits
     push(engine, adapter("a", 4, seed=5))
     swapped = engine.generate(prompts, "a", max_new_tokens=3, seed=0)
     engine.restart()
@@ -130,7 +129,16 @@ def test_a_prefix_of_another_adapter_or_version_is_never_used(engine: LocalEngin
     fresh = engine.generate(prompts, "a", max_new_tokens=3, seed=0)
 
     assert torch.equal(swapped.logprobs, fresh.logprobs)
-    assert (flushes, engine.prefix_hits) == (1, 0)
+    assert (flushes, hits) == (1, 0)
+
+
+def test_a_prefix_of_other_prompts_is_never_used(engine: LocalEngine, prompts: Tensor) -> None:
+    """Prompts of the same shape are not the same prompts."""
+    push(engine, base=1)
+    engine.generate(prompts, BASE_ONLY, max_new_tokens=3, seed=0)
+    other = engine.generate((prompts + 1) % 64, BASE_ONLY, max_new_tokens=3, seed=0)
+
+    torch.testing.assert_close(other.logprobs, _reference(llama(0), (prompts + 1) % 64, other.tokens), atol=CLOSE, rtol=0)
 
 
 def test_released_key_value_memory_loses_its_prefixes(engine: LocalEngine, prompts: Tensor) -> None:
