@@ -164,7 +164,7 @@ def test_a_refusal_is_raised_even_if_it_cannot_be_recorded() -> None:
 
 
 def test_every_event_leaves_one_record_pair_or_one_record() -> None:
-    """began and moved, or refused, or unchanged: nothing else, also for both moves of a reconcile."""
+    """Began and moved, or refused, or unchanged: nothing else, also for both moves of a reconcile."""
     world = make_world()
     world.trainer.sleep()
     world.trainer.sleep()
@@ -186,7 +186,7 @@ def test_every_event_leaves_one_record_pair_or_one_record() -> None:
 def test_a_step_cannot_be_both_stepped_and_accumulated() -> None:
     """The block says one thing."""
     world = make_world()
-    with pytest.raises(LifecycleError, match="stepped already"), world.trainer.step(["A"]) as step:
+    with pytest.raises(LifecycleError, match="stepped already"), world.trainer.step(["A"]) as step:  # noqa: PT012 - both lines are the rule
         step.stepped()
         step.accumulated()
 
