@@ -187,8 +187,6 @@ class _Turn:
 
 
 def _paused(content: ContentFacts) -> ContentFacts:
-    if content.backup == "unplaced":
-        return content
     return replace(content, live=None, saver=content.live if content.backup == "cpu" else None)
 
 

@@ -37,7 +37,7 @@ def test_a_module_can_be_read_in_one_sitting(path: Path) -> None:
 
 def test_states_imports_neither_torch_nor_lifecycle_nor_structlog() -> None:
     """Decisions are pure: looked at in a fresh interpreter, the pages included."""
-    imported = _imported_by("import states, states.render, states.render_decisions")
+    imported = _imported_by("import states, states.render_adapters, states.render_decisions")
 
     assert imported & {"torch", "lifecycle", "structlog", "numpy", *HEAVY} == set()
     assert "transitions" in imported

@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from states.render import states_page
+from states.render_adapters import adapters_page
 from states.render_decisions import decisions_page
 
 
 def pages() -> dict[str, str]:
     """The generated pages: file name to text."""
-    return {"decisions.md": decisions_page(), "states.md": states_page()}
+    return {"adapters.md": adapters_page(), "decisions.md": decisions_page(), "states.md": states_page()}
 
 
 def docs(
@@ -21,7 +22,7 @@ def docs(
     *,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a page is not up to date.")] = False,
 ) -> None:
-    """Write the diagram and the tables of the trainer's machine."""
+    """Write the diagram and the tables of the state machines."""
     written = pages()
     if check:
         stale = [name for name, text in written.items() if _text_of(out / name) != text]

@@ -9,7 +9,9 @@ import pytest
 
 from lifecycle.cli.docs import pages
 from states import REVERSAL, TABLE, Effect, RowKind, TrainerState
+from states.adapters import ADAPTER_TABLE
 from states.render import diagram, edges, effect_table, guard_table, markdown_table, states_page, transitions_table
+from states.render_adapters import adapter_diagram, adapters_page
 from states.render_decisions import decision_table, kinds_of_run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -59,6 +61,13 @@ def test_the_diagram_draws_the_moves_of_the_table_and_no_others() -> None:
     }
 
     assert drawn == rows
+
+
+def test_every_move_of_an_adapter_is_drawn_and_listed() -> None:
+    """From an unregistered name to a completed registration."""
+    for row in ADAPTER_TABLE:
+        assert f"    {row.source or '[*]'} --> {row.target} : {row.event}\n" in adapter_diagram()
+        assert f"| `{row.event}` | {row.source or 'unregistered'} | {row.target} |\n" in adapters_page()
 
 
 def test_every_state_is_declared_in_the_diagram_once() -> None:
