@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from states.adapters import (
+    ADAPTER_TABLE,
+    AdapterEvent,
+    AdapterRefusal,
+    AdapterRow,
+    AdapterState,
+    decide_adapter,
+)
 from states.decision import Decision, NoChange, Refusal, Step, decide
 from states.effects import REVERSAL, Effect, Reversal
 from states.errors import TableError
@@ -29,6 +37,7 @@ from states.verdict import Guard, Verdict, guard
 
 __all__ = [
     "ACTOR",
+    "ADAPTER_TABLE",
     "BUFFERS",
     "FROZEN_BASE",
     "OFFLOADED",
@@ -36,6 +45,10 @@ __all__ = [
     "REVERSAL",
     "TABLE",
     "TRAINABLE_BASE",
+    "AdapterEvent",
+    "AdapterRefusal",
+    "AdapterRow",
+    "AdapterState",
     "ContentFacts",
     "Decision",
     "Effect",
@@ -60,6 +73,7 @@ __all__ = [
     "adapter_group",
     "as_one",
     "decide",
+    "decide_adapter",
     "decide_read",
     "decide_reads",
     "decide_reconcile",

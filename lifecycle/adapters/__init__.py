@@ -1,1 +1,26 @@
-"""Adapters: the registry of what should be loaded, and slots on a PEFT model."""
+"""Adapters: the registry of what should be loaded, files on disk, and slots on a PEFT model.
+
+Importing this needs neither peft nor safetensors; they are imported where they are used.
+"""
+
+from __future__ import annotations
+
+from lifecycle.adapters.files import save_adapter
+from lifecycle.adapters.peft_host import PeftAdapters
+from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
+from lifecycle.adapters.records import AdapterRecord, LoadedAdapter, RegistrySnapshot
+from lifecycle.adapters.registry import AdapterRegistry
+from lifecycle.adapters.sources import AdapterSource
+
+__all__ = [
+    "AdapterHost",
+    "AdapterRecord",
+    "AdapterRegistry",
+    "AdapterSource",
+    "DesiredAdapter",
+    "LoadedAdapter",
+    "PeftAdapters",
+    "PreparedAdapter",
+    "RegistrySnapshot",
+    "save_adapter",
+]
