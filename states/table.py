@@ -129,7 +129,8 @@ def _refusing(state: TrainerState, takes: tuple[TrainerEvent, ...], remedy: str)
 
 
 _REFUSING = (
-    *_refusing(RECONCILING, (E.RECONCILED, E.RECONCILE_ABANDONED, E.FAIL), "wait until the reconcile has ended"),
+    *_refusing(RECONCILING, (E.RECONCILED, E.RECONCILE_ABANDONED, E.FAIL),
+               "wait until the reconcile under way has ended"),
     *_refusing(FAULTED, (E.FAIL, E.RECOVER), "call recover() first; it says which bytes it could verify"),
 )
 

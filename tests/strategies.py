@@ -149,6 +149,7 @@ SHARED_DEVIATIONS: Final[dict[str, Deviation]] = {
     "the engine's residency is unknown": _set(engines=(EngineFacts("E0", weights_resident=None, stale=(ADAPTER,)),)),
     "the engine lacks everything": _set(engines=(EngineFacts("E0", stale=(FROZEN_BASE, ADAPTER)),)),
     "the engine holds a retired adapter": _set(engines=(EngineFacts("E0", extra=("Z",)),)),
+    "the engine is fenced although it lacks nothing": _set(engines=(EngineFacts("E0", fenced="it does not answer"),)),
     "the engine is fenced": _set(engines=(EngineFacts("E0", stale=(FROZEN_BASE, ADAPTER), fenced="a push failed"),)),
     "the target is cpu": _set(offload_target="cpu"),
     "the target is disk": _set(offload_target="disk"),
