@@ -195,6 +195,7 @@ def _misuses(saver: MemorySaver, active: Tensor, lost: Tensor, free: Tensor) -> 
         lambda: saver.resume(no_tag),
         lambda: saver.pause("active\0"),
         lambda: saver.place(new, "", cpu),
+        lambda: saver.place(new, "new\0", cpu),
         lambda: saver.place(new, no_tag, cpu),
         lambda: saver.place(new, "paused", cpu),
         lambda: saver.place(new, "active", Backup.NONE),

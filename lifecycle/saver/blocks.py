@@ -1,4 +1,4 @@
-"""One allocation of the arena and the moves its pages make. Each move either happens or changes nothing."""
+"""One allocation of the arena and the moves its pages make. What a move leaves half done has an undo."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ class Block:
             self.slot = None
 
     def hold(self, poison: int) -> None:
-        """First half of a pause: the pages wait elsewhere, poison is mapped in their place."""
+        """First half of a pause: the pages wait elsewhere, poison is mapped in their place.
+
+        Raises:
+            OSError: too many mappings; :meth:`put_back` takes what was done back.
+        """
         self.held = pages.move_away(self.address, self.mapped_bytes)
-        try:
-            pages.map_poison(self.address, self.mapped_bytes, poison)
-        except BaseException:
-            self.put_back()
-            raise
+        pages.map_poison(self.address, self.mapped_bytes, poison)
 
     def put_back(self) -> None:
         """Undo of :meth:`hold`."""

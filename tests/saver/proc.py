@@ -31,6 +31,4 @@ def run_child(program: str, *arguments: str) -> subprocess.CompletedProcess[str]
     """Run a program in a Python of its own, in which warnings are errors."""
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(  # noqa: S603  # the program is the test's own
-        command, capture_output=True, text=True, timeout=120, check=False, env=environment
-    )
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)

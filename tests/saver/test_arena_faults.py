@@ -46,7 +46,7 @@ class World:
         self.faults = Faults()
         self.folder = folder
         self.backup = backup
-        self.arena = HostArena(disk_dir=str(folder), retain_host_backup=retain, faults=self.faults)
+        self.arena = HostArena(1 << 24, str(folder), retain_host_backup=retain, faults=self.faults)
         self.tensors = {f"t{index}": random_tensor(torch.bfloat16, 3000 + index) for index in range(3)}
         for name, tensor in self.tensors.items():
             self.arena.place({name: tensor}, TAG, backup)
@@ -78,13 +78,14 @@ def test_a_failed_pause_leaves_the_tag_active_and_unharmed(
     for _ in range(cycles):
         world.arena.pause(TAG)
         world.arena.resume(TAG)
-    live, books = world.live(), world.books()
+    live, books, backed_up = world.live(), world.books(), world.backed_up()
     world.faults.arm(operation, nth)
 
     with pytest.raises(SaverError, match="injected"):
         world.arena.pause(TAG)
 
     assert world.live() == live
+    assert world.backed_up() == backed_up
     assert world.books() == books
     world.arena.pause(TAG)
     assert world.arena.tags()[TAG].paused

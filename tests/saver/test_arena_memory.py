@@ -202,6 +202,22 @@ def test_a_damaged_disk_backup_fails_the_resume_and_nothing_else(damage: str, tm
     assert tensor.eq(1).all()
 
 
+def test_released_ranges_stay_reserved_until_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tensor that is used after release meets no other tensor's bytes; close gives the range back."""
+    arena = HostArena()
+    tensor = placed(arena, Backup.CPU)
+    address = tensor.data_ptr()
+    unmapped: list[int] = []
+    unmap = pages.unmap
+    monkeypatch.setattr(pages, "unmap", lambda start, size: (unmapped.append(start), unmap(start, size)))
+
+    arena.release(TAG)
+    assert address not in unmapped
+    arena.close()
+
+    assert address in unmapped
+
+
 def test_closing_gives_everything_back(tmp_path: Path) -> None:
     """Neither mappings, descriptors nor files are left, and tensors that outlive the arena may die."""
     gc.collect()
