@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -222,11 +223,18 @@ def test_two_writers_of_one_file_share_one_chain(path: Path) -> None:
     assert verify_chain(records) == []
 
 
-def test_threads_write_whole_lines_in_one_chain(path: Path) -> None:
-    """Four threads, one log: no record is lost, none is interleaved."""
+def test_threads_write_whole_lines_in_one_chain(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four threads, one log, and another thread's turn before each write: no record is lost, none is interleaved."""
     log = AuditLog(path)
+    write = os.write
+
+    def slowly(fd: int, data: bytes) -> int:
+        time.sleep(0.001)
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", slowly)
     threads = [
-        threading.Thread(target=lambda: [log.write("lifecycle.noted", {"n": n}) for n in range(50)]) for _ in range(4)
+        threading.Thread(target=lambda: [log.write("lifecycle.noted", {"n": n}) for n in range(20)]) for _ in range(4)
     ]
     for one in threads:
         one.start()
@@ -234,7 +242,7 @@ def test_threads_write_whole_lines_in_one_chain(path: Path) -> None:
         one.join()
 
     records = read_log(path)
-    assert len(records) == 201
+    assert len(records) == 81
     assert verify_chain(records) == []
 
 

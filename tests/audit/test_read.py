@@ -111,6 +111,17 @@ def test_a_new_session_does_not_end_the_transition_of_the_one_before(tmp_path: P
     assert [one["sequence"] for one in unfinished(read_log(path))] == [2]
 
 
+def test_an_end_whose_beginning_was_not_written_ends_nothing_of_another_session(tmp_path: Path) -> None:
+    """A full disk may swallow a began: the moved that follows it is of this session, the open one of the last."""
+    path = tmp_path / "log"
+    with AuditLog(path) as log:
+        log.write("lifecycle.began", {"transition": 1})
+    with AuditLog(path) as log:
+        log.write("lifecycle.moved", {"transition": 1})
+
+    assert [one["sequence"] for one in unfinished(read_log(path))] == [2]
+
+
 def test_two_runs_of_the_same_program_have_the_same_projection() -> None:
     """Run, time, hash and local facts differ; what was decided on shared facts does not."""
     one, two = _log("began", "moved", run="a"), _log("began", "noted", "moved", run="b")
