@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import EventRefused
+from lifecycle.errors import AdapterError, EventRefused
 from lifecycle.gather import gather
 from lifecycle.leases import WeightLease
 from lifecycle.outcome import Explanation
 from lifecycle.parts import Parts, Request
 from lifecycle.runner import Runner, decide_event
-from lifecycle.sync import open_lease
+from lifecycle.sync import open_lease, payload_of
 from states import (
     ACTOR,
     Facts,
@@ -21,6 +22,7 @@ from states import (
     TrainerEvent,
     TrainerState,
     Verdict,
+    adapter_group,
     as_one,
     decide_reads,
 )
@@ -93,6 +95,28 @@ class Asking:
             self._refuse_unreadable(reads, facts)
             self._refuse_half_written(reads, facts)
             return open_lease(self._parts, holder, reads)
+
+    def save_adapter(self, name: str, directory: str | Path) -> Path:
+        """Write an adapter as a PEFT directory, from wherever its newest bytes are: awake, asleep or offloaded.
+
+        Args:
+            name: a loaded adapter.
+            directory: written under a temporary name and renamed; 0700.
+
+        Returns:
+            The directory.
+
+        Raises:
+            AdapterError: the adapter is not loaded, or the directory cannot be written. Nothing is left behind.
+            EventRefused: its newest bytes cannot be read now.
+        """
+        from lifecycle.adapters.files import save_adapter  # noqa: PLC0415 - needs safetensors
+
+        host, group = self._parts.adapters, adapter_group(name)
+        if host is None or name not in host.loaded():
+            raise AdapterError(name, "it is not loaded; register it and reconcile first")
+        with self.weights(f"save_adapter({name})", groups=[group]) as lease:
+            return save_adapter(directory, payload_of(host, name, self._parts.versions.wanted[group], lease))
 
     def live(self, holder: str) -> WeightLease:
         """Lease the live weights for an operation that runs on the device, such as a forward pass.

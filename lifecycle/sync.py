@@ -95,7 +95,7 @@ def _fence(parts: Parts, engine: RolloutEngine, error: BaseException) -> None:
 def _send_group(parts: Parts, engine: RolloutEngine, group: str, lease: WeightLease) -> int:
     version = parts.versions.wanted[group]
     if group.startswith(_ADAPTER) and parts.adapters is not None:
-        payload = _payload(parts.adapters, group.removeprefix(_ADAPTER), version, lease)
+        payload = payload_of(parts.adapters, group.removeprefix(_ADAPTER), version, lease)
         engine.load_adapter(payload)
         return sum(_size(one) for one in payload.tensors.values())
     names = tuple(parts.inventory.groups()[group])
@@ -108,7 +108,8 @@ def _stream(names: tuple[str, ...], lease: WeightLease) -> Iterator[tuple[str, T
         yield name, lease[name]
 
 
-def _payload(host: AdapterHost, name: str, version: int, lease: WeightLease) -> AdapterPayload:
+def payload_of(host: AdapterHost, name: str, version: int, lease: WeightLease) -> AdapterPayload:
+    """One adapter as it is sent or saved; its tensors are views of what the lease gives."""
     rank, alpha, targets, tensors = host.export(name, lease.__getitem__)
     return AdapterPayload(name, version, rank, alpha, targets, tensors)
 
