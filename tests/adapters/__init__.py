@@ -1,0 +1,1 @@
+"""Tests of adapters: registrations, files, and slots on a PEFT model."""
