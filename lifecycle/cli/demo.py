@@ -29,7 +29,9 @@ def demo(
     turns: Annotated[int, typer.Option(help="Turns from the trainer to the engine and back.")] = 12,
     offload_target: Annotated[str, typer.Option(help="cpu, disk or none.")] = "cpu",
     with_ref: Annotated[bool, typer.Option("--with-ref", help="Keep a reference model and stay near it.")] = False,  # noqa: FBT002 - a flag
-    strategy: Annotated[str, typer.Option(help="When a second host copy is made: reference or duplicate.")] = "reference",
+    strategy: Annotated[
+        str, typer.Option(help="When a second host copy is made: reference or duplicate.")
+    ] = "reference",
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,  # noqa: FBT002 - a flag
     out: Annotated[Path, typer.Option(help="Folder of the audit log and of disk backups.")] = Path("demo-out"),
     seed: Annotated[int, typer.Option(help="Of weights, prompts and samples.")] = 0,
@@ -50,7 +52,7 @@ def demo(
     _show(report, as_json=json_output)
 
 
-def _options(  # noqa: PLR0917 - as the command takes them
+def _options(
     model: Path | None,
     adapters: list[str],
     turns: int,
@@ -81,7 +83,8 @@ def _run(options: DemoOptions) -> DemoReport:
     from lifecycle.demo.run import run_demo  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as progress:
         task = progress.add_task("building the model", total=options.turns)
         return run_demo(options, lambda what, turns: progress.update(task, description=what, completed=turns))
 

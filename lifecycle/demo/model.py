@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 from lifecycle.errors import ConfigError
@@ -37,24 +37,26 @@ class DemoModel:
         engine: makes the same architecture with other random weights: what it serves must have been pushed.
         vocabulary: number of token ids.
         target_modules: suffixes of the linear modules that adapters apply to.
-        base_bytes: bytes of parameters and buffers.
+        kv_bytes: bytes of keys and values that one token of one prompt takes, in float32.
     """
 
     trainer: Callable[[], nn.Module]
     engine: Callable[[], nn.Module]
     vocabulary: int
     target_modules: tuple[str, ...]
-    base_bytes: int
+    kv_bytes: int
 
 
 def tiny_llama(seed: int) -> DemoModel:
     """A Llama of about 12 MiB. Needs no network, no file and no tokenizer.
 
     Args:
-        seed: of its weights; the engine's own weights come from the next one.
+        seed: of its weights; the engine's own weights come from the seed after it.
     """
     config = LlamaConfig(**_TINY)
-    return _described(lambda: _seeded(LlamaForCausalLM, config, seed), lambda: _seeded(LlamaForCausalLM, config, seed + 1))
+    return _described(
+        lambda: _seeded(LlamaForCausalLM, config, seed), lambda: _seeded(LlamaForCausalLM, config, seed + 1)
+    )
 
 
 def load_directory(directory: Path, seed: int) -> DemoModel:
@@ -102,14 +104,14 @@ def _described(trainer: Callable[[], nn.Module], engine: Callable[[], nn.Module]
     targets = _linear_names(model)
     if not targets:
         raise ConfigError("the model has no linear modules inside its layers, so adapters have nothing to apply to")
-    config: Any = model.config
+    config: Any = model.config.get_text_config()  # type: ignore[operator,union-attr]
     made = [model]
     return DemoModel(
         trainer=lambda: made.pop() if made else trainer(),
         engine=engine,
-        vocabulary=int(config.get_text_config().vocab_size),
+        vocabulary=int(config.vocab_size),
         target_modules=targets,
-        base_bytes=sum(_size(one) for one in (*model.parameters(), *model.buffers())),
+        kv_bytes=_kv_bytes(config),
     )
 
 
@@ -120,8 +122,10 @@ def _linear_names(model: nn.Module) -> tuple[str, ...]:
     return tuple(sorted({name.rsplit(".", 1)[-1] for name in found}))
 
 
-def _size(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+def _kv_bytes(config: Any) -> int:
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * 4 * int(config.num_hidden_layers) * int(heads) * int(width)
 
 
 def adapter_rank(directory: Path) -> int:

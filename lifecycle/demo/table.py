@@ -5,40 +5,41 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Final
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lifecycle.demo.report import LOGPROB_TOLERANCE, DemoReport, TurnReport
 
 _MIB: Final = 2**20
-_SHORT: Final = {
-    "awake": "awake",
-    "sleeping": "sleep",
-    "offloaded-cpu": "cpu",
-    "offloaded-disk": "disk",
-    "adapter-reconciling": "reconcile",
-}
+_SHORT: Final = {"sleeping": "sleep", "offloaded-cpu": "cpu", "offloaded-disk": "disk"}
+_RECONCILING: Final = "adapter-reconciling"
 
 
 def turn_table(report: DemoReport) -> Table:
     """One row a turn, one column an adapter. Bytes in MiB."""
     names = sorted({name for turn in report.turns for name in turn.rewards})
-    table = Table(title=f"{len(report.turns)} turns in {report.seconds:.1f} s", caption=_caption(report))
+    title = f"{len(report.turns)} turns in {report.seconds:.1f} s, rewards by adapter, bytes in MiB"
+    table = Table(title=title, caption=_caption(report), box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("turn", justify="right")
-    table.add_column("states")
-    for name in names:
-        table.add_column(f"reward {name}", justify="right")
-    table.add_column("host MiB", justify="right")
-    table.add_column("moved MiB", justify="right")
-    table.add_column("logprob diff", justify="right")
+    table.add_column("states passed")
+    for name in (*names, "on host", "moved", "logprob diff"):
+        table.add_column(name, justify="right")
     for turn in report.turns:
         rewards = (f"{turn.rewards[name]:.2f}" if name in turn.rewards else "" for name in names)
         memory = (f"{turn.host_bytes / _MIB:.1f}", f"{turn.moved_bytes / _MIB:.1f}")
-        table.add_row(str(turn.turn), _states(turn), *rewards, *memory, _difference(turn))
+        table.add_row(str(turn.turn), states_passed(turn.states), *rewards, *memory, _difference(turn))
     return table
 
 
-def _states(turn: TurnReport) -> str:
-    return " > ".join(_SHORT.get(state, state) for state, _ in groupby(turn.states))
+def states_passed(states: tuple[str, ...]) -> str:
+    """The states in order, in short. A reconcile comes back to where it began: it is shown as an excursion."""
+    shown: list[str] = []
+    for state, _ in groupby(states):
+        if state == _RECONCILING:
+            shown[-1] += "(reconcile)"
+        elif not (shown and shown[-1].endswith(")") and shown[-1].startswith(_SHORT.get(state, state))):
+            shown.append(_SHORT.get(state, state))
+    return ">".join(shown)
 
 
 def _difference(turn: TurnReport) -> str:

@@ -16,7 +16,7 @@ from lifecycle.demo.model import adapter_rank, load_directory, tiny_llama
 from lifecycle.demo.options import DemoOptions, Training, parse_adapter
 from lifecycle.demo.report import DemoReport, TurnReport
 from lifecycle.demo.rewards import ResidueReward, advantages
-from lifecycle.demo.table import turn_table
+from lifecycle.demo.table import states_passed, turn_table
 from lifecycle.demo.train import divergence, policy_loss
 from lifecycle.errors import ConfigError
 from lifecycle.saver import Backup
@@ -190,8 +190,24 @@ def test_the_table_has_a_row_a_turn_and_marks_a_difference_that_is_too_large() -
     Console(file=stream, width=140).print(turn_table(DemoReport(3.0, turns, Path("audit.jsonl"), "awake")))
     text = stream.getvalue()
 
-    for shown in ("awake > sleep > cpu > awake", "reconcile", "0.25", "12.0", "24.0", "1.0e-06", "5.0e-01", "audit.jsonl"):
+    for shown in (
+        "awake>sleep>cpu>awake",
+        "awake(reconcile)",
+        "0.25",
+        "12.0",
+        "24.0",
+        "1.0e-06",
+        "5.0e-01",
+        "audit.jsonl",
+    ):
         assert shown in text
+
+
+def test_two_reconciles_in_a_row_are_two_excursions() -> None:
+    """The state between them is not repeated."""
+    states = ("awake", "adapter-reconciling", "awake", "adapter-reconciling", "awake", "sleeping", "awake")
+
+    assert states_passed(states) == "awake(reconcile)(reconcile)>sleep>awake"
 
 
 def test_the_report_is_plain_values() -> None:
@@ -201,5 +217,12 @@ def test_the_report_is_plain_values() -> None:
 
     assert set(found) == {"seconds", "turns", "audit", "final_state"}
     assert found["turns"] == [
-        {"turn": 0, "states": ["awake", "awake"], "rewards": {"a": 0.25}, "host_bytes": 1, "moved_bytes": 2, "logprob_diff": 1e-6}
+        {
+            "turn": 0,
+            "states": ["awake", "awake"],
+            "rewards": {"a": 0.25},
+            "host_bytes": 1,
+            "moved_bytes": 2,
+            "logprob_diff": 1e-6,
+        }
     ]

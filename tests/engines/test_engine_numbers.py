@@ -138,7 +138,9 @@ def test_a_prefix_of_other_prompts_is_never_used(engine: LocalEngine, prompts: T
     engine.generate(prompts, BASE_ONLY, max_new_tokens=3, seed=0)
     other = engine.generate((prompts + 1) % 64, BASE_ONLY, max_new_tokens=3, seed=0)
 
-    torch.testing.assert_close(other.logprobs, _reference(llama(0), (prompts + 1) % 64, other.tokens), atol=CLOSE, rtol=0)
+    torch.testing.assert_close(
+        other.logprobs, _reference(llama(0), (prompts + 1) % 64, other.tokens), atol=CLOSE, rtol=0
+    )
 
 
 def test_released_key_value_memory_loses_its_prefixes(engine: LocalEngine, prompts: Tensor) -> None:

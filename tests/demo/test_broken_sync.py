@@ -1,0 +1,161 @@
+"""Weight sync broken on purpose, in three ways. Two nets hang under it, and each catches all three.
+
+The version rule refuses before anything wrong is served. The log-probability check looks at numbers
+only; to see it work, the version rule is switched off by hand: a request that expects no version, a door
+that lies about what it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from lifecycle.aliases import alias
+from lifecycle.demo.build import Colocated, colocated
+from lifecycle.demo.options import DemoOptions, Training
+from lifecycle.demo.report import LOGPROB_TOLERANCE
+from lifecycle.demo.run import Loop
+from lifecycle.engines import AdapterPayload
+from lifecycle.errors import EngineError, EventRefused
+from states import Read
+
+SMALL = Training(prompts=4, new_tokens=4, inner_steps=2, learning_rate=0.05)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Colocated]:
+    """A trainer and an engine that were in sync, after which both adapters have trained."""
+    with colocated(DemoOptions(out=tmp_path, training=SMALL)) as made:
+        loop = Loop(made)
+        made.trainer.snapshots.backup("before")
+        loop.turn(0)
+        yield made
+
+
+def _difference(world: Colocated, *, checked: bool) -> float:
+    """What the log-probability check finds for adapter a, with or without the version rule before it."""
+    loop = Loop(world)
+    prompts = loop.prompts()
+    expected = loop.wanted("a") if checked else None
+    rollout = world.engine.generate(prompts, "a", max_new_tokens=4, seed=0, expected=expected)
+    world.engine.release(["weights", "kv_cache"])
+    world.trainer.wake_up()
+    return loop.difference("a", prompts, rollout)
+
+
+def _to_engine(world: Colocated, *, push: bool = True) -> None:
+    world.trainer.sleep(offload=True)
+    world.engine.resume(["weights", "kv_cache"])
+    if push:
+        world.trainer.update_weights([world.engine])
+
+
+def test_a_sync_that_is_not_broken_passes_both_nets(world: Colocated) -> None:
+    """The nets do not catch what is right."""
+    _to_engine(world)
+
+    assert _difference(world, checked=True) <= LOGPROB_TOLERANCE
+
+
+def test_a_skipped_push_is_refused_by_version(world: Colocated) -> None:
+    """The engine says which version it holds and which one is wanted. FB-30, FB-51."""
+    _to_engine(world, push=False)
+    with pytest.raises(EngineError, match="stale: adapter/a is"):
+        _difference(world, checked=True)
+
+
+def test_a_skipped_push_shows_in_the_log_probabilities(world: Colocated) -> None:
+    """Tokens of the policy before the step are not those of the policy after it."""
+    _to_engine(world, push=False)
+
+    assert _difference(world, checked=False) > LOGPROB_TOLERANCE
+
+
+def test_a_stale_source_is_refused_by_version(world: Colocated) -> None:
+    """Bytes of an older version have an older id: nothing is read from them and nothing is sent. FB-01, FB-45."""
+    before = world.engine.report().versions
+    world.trainer.snapshots.restore("before")
+    world.trainer.sleep()
+    world.engine.resume(["weights", "kv_cache"])
+    with pytest.raises(EventRefused) as refused:
+        world.trainer.update_weights([world.engine])
+
+    assert [verdict.name for verdict in refused.value.failed] == ["sources-are-fresh"]
+    assert world.engine.report().versions == before
+
+
+def test_a_stale_source_shows_in_the_log_probabilities(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A door that gives out old bytes under the new version deceives the engine, but not the numbers."""
+    door = world.trainer._parts.door
+    honest, snapshots = door.read, world.trainer.snapshots
+
+    def stale(name: str, tensor: Tensor, read: Read) -> Tensor:
+        if read.group.startswith("adapter/"):
+            return alias(snapshots.tensor("before", read.group, name))
+        return honest(name, tensor, read)
+
+    monkeypatch.setattr(door, "read", stale)
+    _to_engine(world)
+
+    assert _difference(world, checked=True) > LOGPROB_TOLERANCE
+
+
+def _swap_names(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is sent for a arrives as b, and the other way round. Versions travel with the bytes."""
+    honest, other = world.engine.load_adapter, {"a": "b", "b": "a"}
+
+    def swapped(payload: AdapterPayload) -> None:
+        honest(replace(payload, name=other[payload.name]))
+
+    monkeypatch.setattr(world.engine, "load_adapter", swapped)
+
+
+def test_tensors_of_another_adapter_are_refused_by_version(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No two adapters ever share a version id, so the engine cannot take one for the other. FB-35."""
+    _swap_names(world, monkeypatch)
+    _to_engine(world)
+    with pytest.raises(EngineError, match="stale: adapter/a is"):
+        _difference(world, checked=True)
+
+
+def test_the_next_pass_repairs_an_engine_that_got_tensors_of_another_adapter(world: Colocated) -> None:
+    """The engine's own report shows that it is behind; a pass that is not broken ends in sync. FB-42."""
+    with pytest.MonkeyPatch.context() as broken:
+        _swap_names(world, broken)
+        _to_engine(world)
+    world.trainer.update_weights([world.engine])
+
+    assert _difference(world, checked=True) <= LOGPROB_TOLERANCE
+
+
+def test_tensors_of_another_adapter_show_in_the_log_probabilities(
+    world: Colocated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that expects no version is answered, and the numbers are those of the other adapter."""
+    _swap_names(world, monkeypatch)
+    _to_engine(world)
+
+    assert _difference(world, checked=False) > LOGPROB_TOLERANCE
+
+
+def test_bytes_of_another_adapter_under_the_right_version_show_in_the_log_probabilities(
+    world: Colocated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lie that no version can see: an export that takes the neighbour's tensors. The numbers see it."""
+    honest = world.host.export
+    monkeypatch.setattr(world.host, "export", lambda name, read: honest({"a": "b", "b": "a"}[name], read))
+    _to_engine(world)
+
+    assert _difference(world, checked=True) > LOGPROB_TOLERANCE
+
+
+def test_the_engines_own_weights_are_not_the_trainers(world: Colocated) -> None:
+    """A base that was not pushed could not be right by chance."""
+    own = world.engine._make().base["lm_head.weight"]
+
+    assert not torch.allclose(own, world.host.model.base_model.model.lm_head.weight)
