@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import torch
 from torch import Tensor
 
 from lifecycle.adapters.peft_config import CONFIG_BYTES_MAX, CONFIG_NAME, PeftConfig, parse_config, render_config
@@ -27,16 +26,15 @@ WEIGHTS_NAME: Final = "adapter_model.safetensors"
 WEIGHTS_BYTES_MAX: Final = 2**34
 
 _PICKLES: Final = ("adapter_model.bin", "adapter_model.pt", "adapter_model.pth")
-_DTYPES: Final = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
 
 @dataclass(frozen=True, slots=True)
 class AdapterFiles:
-    """A PEFT directory as it was read. Names and shapes are not checked against any model yet.
+    """A PEFT directory as it was read. Names, shapes and values are not checked yet (see :mod:`.fit`).
 
     Attributes:
         config: its configuration.
-        tensors: name to tensor, CPU, floating point, finite. Owned by this object.
+        tensors: name to tensor, CPU. Owned by this object.
     """
 
     config: PeftConfig
@@ -54,11 +52,11 @@ def read_adapter(adapter: str, directory: Path, *, bytes_max: int = WEIGHTS_BYTE
     Raises:
         AdapterError: naming the file and what is wrong with it.
     """
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # noqa: PTH112 - Path.is_dir raises where it may not look, and for long names
         raise AdapterError(adapter, f"{directory} is no directory")
     config = parse_config(adapter, _read_file(adapter, directory, CONFIG_NAME, CONFIG_BYTES_MAX))
-    if not (directory / WEIGHTS_NAME).exists():
-        pickles = [name for name in _PICKLES if (directory / name).exists()]
+    if not os.path.lexists(directory / WEIGHTS_NAME):
+        pickles = [name for name in _PICKLES if os.path.lexists(directory / name)]
         if pickles:
             raise AdapterError(
                 adapter,
@@ -83,7 +81,7 @@ def _read_file(adapter: str, directory: Path, name: str, bytes_max: int) -> byte
                 raise AdapterError(adapter, f"{directory / name} is no regular file")
             if status.st_size > bytes_max:
                 raise AdapterError(adapter, f"{name} has {status.st_size} bytes, at most {bytes_max} can be right")
-            return file.read(bytes_max)
+            return file.read(status.st_size)
     except FileNotFoundError:
         raise AdapterError(adapter, f"{directory} has no {name}") from None
     except (OSError, RuntimeError) as error:  # RuntimeError: links that lead in a circle
@@ -100,22 +98,7 @@ def _parse_weights(adapter: str, content: bytes) -> dict[str, Tensor]:
         raise AdapterError(adapter, f"{WEIGHTS_NAME} is truncated or malformed: {error}") from error
     if not tensors:
         raise AdapterError(adapter, f"{WEIGHTS_NAME} holds no tensor")
-    check_values(adapter, tensors)
     return tensors
-
-
-def check_values(adapter: str, tensors: Mapping[str, Tensor]) -> None:
-    """Check dtypes and values.
-
-    Raises:
-        AdapterError: a tensor is not floating point (16 to 64 bits), has no bytes, or holds NaN or infinity.
-    """
-    for name, tensor in tensors.items():
-        if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided or tensor.is_meta:
-            raise AdapterError(adapter, f"{name} is {tensor.layout} {tensor.dtype} on {tensor.device.type}; a dense "
-                                        "tensor of float16, bfloat16, float32 or float64 is needed")  # fmt: skip
-        if not bool(torch.isfinite(tensor).all()):
-            raise AdapterError(adapter, f"{name} holds NaN or infinity")
 
 
 def save_adapter(directory: str | Path, payload: AdapterPayload) -> Path:
@@ -142,19 +125,24 @@ def save_adapter(directory: str | Path, payload: AdapterPayload) -> Path:
         WEIGHTS_NAME: _render_weights(payload),
     }
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=".adapter-", suffix=".tmp", dir=target.parent))
+        place = Path(tempfile.mkdtemp(prefix=".adapter-", suffix=".tmp", dir=target.parent))
         try:
             for name, content in contents.items():
-                _write_synced(temporary / name, content)
-            _sync_directory(temporary)
-            temporary.rename(target)
+                _write_synced(place / name, content)
+            _sync_directory(place)
+            place = place.rename(target)
+            _sync_directory(target.parent)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(place, ignore_errors=True)
             raise
-        _sync_directory(target.parent)
-    except OSError as error:
-        raise AdapterError(payload.name, f"cannot be written to {target}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise AdapterError(payload.name, f"cannot be written to {target}: {_plain(error)}") from error
     return target
+
+
+def _plain(error: Exception) -> str:
+    """What went wrong, without the temporary name."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _render_weights(payload: AdapterPayload) -> bytes:

@@ -15,11 +15,12 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from lifecycle.adapters.files import AdapterFiles, check_values
+from lifecycle.adapters.files import AdapterFiles
 from lifecycle.adapters.peft_config import PeftConfig
 from lifecycle.errors import AdapterError
 
 _KEY: Final = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
+_DTYPES: Final = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 _NAMED: Final = 3
 
 Factors = Mapping[str, tuple[Tensor, Tensor]]
@@ -83,7 +84,7 @@ def fit_tensors(
         AdapterError: a rank, name, shape or value is wrong, or a partner is missing.
     """
     check_rank(adapter, rank, layout)
-    check_values(adapter, tensors)
+    _check_values(adapter, tensors)
     sides: dict[str, dict[str, Tensor]] = {"A": {}, "B": {}}
     for key, tensor in tensors.items():
         match = _KEY.fullmatch(key)
@@ -163,6 +164,16 @@ def check_rank(adapter: str, rank: int, layout: SlotLayout) -> None:
     """
     if rank > layout.rank:
         raise AdapterError(adapter, f"its rank is {rank}, the slots have rank {layout.rank}; attach with a larger rank")
+
+
+def _check_values(adapter: str, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse what is not floating point (16 to 64 bits), has no bytes, or holds NaN or infinity."""
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _DTYPES or tensor.layout is not torch.strided or tensor.is_meta:
+            raise AdapterError(adapter, f"{name} is {tensor.layout} {tensor.dtype} on {tensor.device.type}; a dense "
+                                        "tensor of float16, bfloat16, float32 or float64 is needed")  # fmt: skip
+        if not bool(torch.isfinite(tensor).all()):
+            raise AdapterError(adapter, f"{name} holds NaN or infinity")
 
 
 def _check_shape(adapter: str, key: str, tensor: Tensor, wanted: tuple[int, int]) -> None:

@@ -53,9 +53,7 @@ class AdapterRegistry:
         return len(self._slot_versions)
 
     def connect(
-        self,
-        check: Callable[[str, AdapterSource], object],
-        loaded: Callable[[], Mapping[str, DesiredAdapter]],
+        self, check: Callable[[str, AdapterSource], object], loaded: Callable[[], Mapping[str, DesiredAdapter]]
     ) -> None:
         """Called by the host that owns the slots: *check* refuses what does not fit, *loaded* says what is in them."""
         self._check, self._loaded = check, loaded
@@ -103,16 +101,21 @@ class AdapterRegistry:
     def deregister(self, name: str) -> None:
         """Retire an adapter. The next reconcile unloads it; until then it is served.
 
+        One that the connected host does not hold has nothing to unload; its slot is free at once.
+
         Raises:
             AdapterError: it is not registered, or retiring already.
         """
         with self._lock:
             self._move(name, AdapterEvent.DEREGISTER)
+            if self._is_idle(name):
+                self._move(name, AdapterEvent.RETIRE)
+                self.free_slot(name)
 
     def retire_adapters(self) -> tuple[str, ...]:
         """Demote every retiring adapter: it is served no more, and waits for its slot to be cleared.
 
-        One that a connected host has never loaded has nothing to clear; its slot is free at once.
+        One that the connected host does not hold has nothing to clear; its slot is free at once.
 
         Returns:
             The names that were demoted, sorted.
@@ -121,11 +124,8 @@ class AdapterRegistry:
             names = tuple(sorted(name for name, one in self._live.items() if one.state is AdapterState.RETIRING))
             for name in names:
                 self._move(name, AdapterEvent.RETIRE)
-            if self._loaded is not None:
-                held = {one.registration_id for one in self._loaded().values()}
-                for name in names:
-                    if self._live[name].adapter.registration_id not in held:
-                        self.free_slot(name)
+                if self._is_idle(name):
+                    self.free_slot(name)
             return names
 
     def free_slot(self, name: str) -> int:
@@ -219,6 +219,13 @@ class AdapterRegistry:
                 next_registration_id=self._next_id,
             )
 
+    def _is_idle(self, name: str) -> bool:
+        """Whether a host is connected that does not hold this registration."""
+        if self._loaded is None:
+            return False
+        held = self._loaded().get(name)
+        return held is None or held.registration_id != self._live[name].adapter.registration_id
+
     def _free_slots(self) -> list[int]:
         taken = {one.adapter.slot for one in self._live.values()}
         return [slot for slot in range(self.slots) if slot not in taken]
@@ -234,7 +241,7 @@ class AdapterRegistry:
         self._live[name] = replace(self._live[name], state=state)
 
     def _complete(self, name: str, released_from: AdapterState | None = None) -> AdapterRecord:
-        """Move a registration whose slot was freed to the completed ones, forgetting its source."""
+        """Remember a registration whose slot was freed, without its source."""
         record = replace(self._live.pop(name), source=None, released_from=released_from)
         self._completed[record.adapter.registration_id] = record
         while len(self._completed) > COMPLETED_KEPT:

@@ -50,6 +50,8 @@ def test_what_is_no_directory_is_refused(slots: PeftAdapters, tmp_path: Path) ->
     assert "is no directory" in refused(slots, tmp_path / "missing")
     assert "is no directory" in refused(slots, tmp_path / "file")
     assert "is no directory" in refused(slots, tmp_path / "file" / "below")
+    assert "is no directory" in refused(slots, tmp_path / ("long" * 2000))
+    assert "is no directory" in refused(slots, tmp_path / "null\0")
 
 
 @pytest.mark.parametrize("name", [CONFIG, WEIGHTS])

@@ -83,7 +83,7 @@ def test_a_directory_that_cannot_be_written_is_an_error_and_nothing_is_left(tmp_
     """A file where the parent should be, and no parent at all."""
     (tmp_path / "file").write_text("x")
 
-    for target in (tmp_path / "file" / "a", tmp_path / "missing" / "a"):
+    for target in (tmp_path / "file" / "a", tmp_path / "missing" / "a", tmp_path / "nu\0l", tmp_path / ("a" * 300)):
         with pytest.raises(AdapterError, match="cannot be written to") as caught:
             save_adapter(target, PAYLOAD)
         assert caught.value.adapter == "a"
@@ -118,19 +118,24 @@ def test_a_limit_on_file_size_is_an_error_and_nothing_is_left(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("call", ["fsync", "write", "rename"])
+@pytest.mark.parametrize("call", ["fsync", "write", "rename", "sync of the parent"])
 def test_a_full_disk_is_an_error_wherever_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """Some file systems report it when the file is synced, or when the directory is changed."""
 
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
+    def full_above(path: Path) -> None:
+        if path == tmp_path:
+            full()
+
     owner, name = {
         "fsync": (os, "fsync"),
         "write": (files_module, "_write_synced"),
         "rename": (Path, "rename"),
+        "sync of the parent": (files_module, "_sync_directory"),
     }[call]
-    monkeypatch.setattr(owner, name, full)
+    monkeypatch.setattr(owner, name, full_above if name == "_sync_directory" else full)
     with pytest.raises(AdapterError, match="No space left on device"):
         save_adapter(tmp_path / "a", PAYLOAD)
 

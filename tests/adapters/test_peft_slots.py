@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import peft
@@ -110,6 +111,14 @@ def test_a_model_that_is_wrapped_already_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="wrapped by PEFT already"):
         PeftAdapters(wrapped, slots=1, rank=2, target_modules=("o_proj",))
+
+
+def test_without_peft_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an extra."""
+    monkeypatch.setitem(sys.modules, "peft", None)
+
+    with pytest.raises(ConfigError, match=r"install adapter-lifecycle\[peft\]"):
+        host()
 
 
 def test_slots_of_another_dtype_are_made_when_asked_for() -> None:

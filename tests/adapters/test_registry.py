@@ -225,17 +225,20 @@ def test_an_illegal_move_is_an_error_with_reason_and_changes_nothing(move: str) 
     assert registry.snapshot() == before
 
 
-def test_an_adapter_that_was_never_loaded_frees_its_slot_when_it_is_demoted() -> None:
+def test_an_adapter_that_the_host_does_not_hold_frees_its_slot_at_once() -> None:
     """There is nothing to clear; what the host holds waits for the host."""
-    registry = registry_of("a", "b")
-    held = {"b": registry.desired()["b"]}
+    registry = registry_of("a", "b", "c")
+    registry.deregister("c")
+    held = {"b": registry.desired()["b"], "a": DesiredAdapter("a", 99, 2)}
     registry.connect(lambda name, source: None, lambda: held)
     registry.deregister("a")
     registry.deregister("b")
+    states = [registry.adapter_state(name) for name in "abc"]
 
-    assert registry.retire_adapters() == ("a", "b")
-    assert registry.adapter_state("a") is AdapterState.COMPLETED
+    assert states == [AdapterState.COMPLETED, AdapterState.RETIRING, AdapterState.RETIRING]
+    assert registry.retire_adapters() == ("b", "c")
     assert registry.adapter_state("b") is AdapterState.CLEANUP
+    assert registry.adapter_state("c") is AdapterState.COMPLETED
 
 
 def test_a_release_is_undone_to_the_very_state_before() -> None:
