@@ -87,6 +87,10 @@ class OwnMemory:
         """Version of the bytes that the trainer's memory holds, by content group."""
         return {group: self._parts.versions.region.get(group) for group in self._parts.inventory.groups()}
 
+    def active_model(self) -> str:
+        """Whose bytes are in live memory."""
+        return self._parts.runtime.active_model
+
     def names(self, group: str) -> tuple[str, ...]:
         """Tensor names of a group."""
         return tuple(self._parts.inventory.groups()[group])

@@ -78,14 +78,15 @@ def restore_lost(parts: Parts) -> int:
 
 
 def restore_group(parts: Parts, group: str, model: str) -> int:
-    """Write one group from the snapshot of *model*, or for the actor from any copy of its newest version."""
+    """Write one group from the snapshot of *model*.
+
+    A group that the model keeps no copy of it shares with the actor: it comes, like those of the actor
+    itself, from any copy of the actor's newest version.
+    """
     store = parts.snapshots
-    tags = [model] if store.has(model) else []
-    if model == ACTOR:
-        tags += [tag for tag in store.backup_tags if tag != ACTOR]
+    if model != ACTOR and store.has(model) and store.versions(model).get(group) is not None:
+        return store.restore_group(model, group)
     wanted = parts.versions.wanted.get(group)
-    for tag in tags:
-        held = store.versions(tag).get(group)
-        if held is not None and (model != ACTOR or held == wanted):
-            return store.restore_group(tag, group)
-    return 0
+    fresh = (tag for tag in store.backup_tags if wanted is not None and store.versions(tag).get(group) == wanted)
+    tag = next(fresh, None)
+    return 0 if tag is None else store.restore_group(tag, group)

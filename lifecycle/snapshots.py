@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lifecycle.errors import LifecycleError, UnknownTag
-from states import TRAINABLE_BASE
+from states import ACTOR, TRAINABLE_BASE
 
 
 class SnapshotSource(Protocol):
@@ -24,6 +24,9 @@ class SnapshotSource(Protocol):
 
     def versions(self) -> Mapping[str, int | None]:
         """Version of the bytes that the trainer's memory holds, by content group."""
+
+    def active_model(self) -> str:
+        """Whose bytes are in live memory."""
 
     def names(self, group: str) -> tuple[str, ...]:
         """Tensor names of a group."""
@@ -85,8 +88,10 @@ class SnapshotStore:
 
         Raises:
             UnreadableTensor: the bytes are paused where they cannot be read. The tag is as before.
+            LifecycleError: the tag is ``actor`` and another model is in live memory.
         """
         source = self._connected()
+        self._spare_the_actor(tag, "backup")
         versions = source.versions()
         wanted = [group for group in versions if groups is None or group in groups]
         held = self._tags.get(tag, {})
@@ -137,10 +142,12 @@ class SnapshotStore:
 
         Raises:
             UnknownTag: the source does not exist.
+            LifecycleError: the destination is ``actor`` and another model is in live memory.
         """
         source = self._tag(src_tag)
         if src_tag == dst_tag:
             return 0
+        self._spare_the_actor(dst_tag, "copy")
         copied = {
             group: _Group(held.version, {name: _host_copy(one) for name, one in held.tensors.items()})
             for group, held in source.items()
@@ -177,8 +184,10 @@ class SnapshotStore:
 
         Raises:
             UnknownTag: the tag does not exist.
+            LifecycleError: the tag is ``actor`` and another model is in live memory.
         """
         self._tag(tag)
+        self._spare_the_actor(tag, "release")
         del self._tags[tag]
 
     def host_bytes(self) -> int:
@@ -197,6 +206,14 @@ class SnapshotStore:
         if tag not in self._tags:
             raise UnknownTag(tag, self.backup_tags)
         return self._tags[tag]
+
+    def _spare_the_actor(self, tag: str, call: str) -> None:
+        """While another model is live, the actor's copy may be the only place where its bytes are."""
+        active = ACTOR if self._source is None else self._source.active_model()
+        if tag == ACTOR and active != ACTOR:
+            raise LifecycleError(
+                f'{call} would replace the "actor" copy while "{active}" is in live memory; switch_model("actor") first'
+            )
 
     def _connected(self) -> SnapshotSource:
         if self._source is None:

@@ -76,9 +76,7 @@ class NoChange(NotABool):
 Decision = Step | Refusal | NoChange
 
 
-def decide(
-    state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tuple[Row, ...] = TABLE
-) -> Decision:
+def decide(state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tuple[Row, ...] = TABLE) -> Decision:
     """Decide what *event* does in *state*, given the facts. Pure: equal arguments, equal answer.
 
     Args:

@@ -99,9 +99,15 @@ _TRAINING = (
 _FAULT = (
     *(Row("faults", E.FAIL, state, FAULTED) for state in TrainerState if state is not FAULTED),
     *(
-        Row("recovers", E.RECOVER, FAULTED, state, (nearest,),
+        Row(
+            "recovers",
+            E.RECOVER,
+            FAULTED,
+            state,
+            (nearest,),
             (g.no_lease_open, *(() if state in OFFLOADED else (m.device_has_room,))),
-            (Do.DRIVE_TAGS, Do.VERIFY_AND_MEND))
+            (Do.DRIVE_TAGS, Do.VERIFY_AND_MEND),
+        )
         for state, nearest in zip(RESTING, m.NEAREST_IS, strict=True)
     ),
 )
@@ -129,8 +135,9 @@ def _refusing(state: TrainerState, takes: tuple[TrainerEvent, ...], remedy: str)
 
 
 _REFUSING = (
-    *_refusing(RECONCILING, (E.RECONCILED, E.RECONCILE_ABANDONED, E.FAIL),
-               "wait until the reconcile under way has ended"),
+    *_refusing(
+        RECONCILING, (E.RECONCILED, E.RECONCILE_ABANDONED, E.FAIL), "wait until the reconcile under way has ended"
+    ),
     *_refusing(FAULTED, (E.FAIL, E.RECOVER), "call recover() first; it says which bytes it could verify"),
 )
 

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from lifecycle.cli.demo import demo
 from lifecycle.cli.docs import docs
 from lifecycle.cli.explain import explain
 from lifecycle.errors import LifecycleError
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 
 # One line a command. Their modules import heavy packages inside the function only.
+app.command()(demo)
 app.command()(docs)
 app.command()(explain)
 

@@ -24,6 +24,8 @@ from lifecycle.demo.model import tiny_llama
 from lifecycle.demo.report import LOGPROB_TOLERANCE
 from lifecycle.engines import AdapterPayload
 
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
 BASE_BYTES = sum(4 * one.numel() for one in tiny_llama(0).trainer().parameters())
@@ -56,7 +58,6 @@ def _rewards(report: dict[str, Any], name: str) -> list[float]:
     return [turn["rewards"][name] for turn in report["turns"] if name in turn["rewards"]]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["a", "b", "c"])
 def test_every_adapters_reward_rises_clearly(default: dict[str, Any], name: str) -> None:
     """The last third of an adapter's turns is far above its first one; a random policy gets 0.25."""
@@ -213,7 +214,6 @@ def test_a_bad_option_is_one_clear_line_and_exit_code_two(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.timeout(300)
 def test_an_interrupt_leaves_a_readable_log_and_nothing_else(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a run with files on disk: exit code 130, one line, a log that reads. FB-20."""
     program = "import typer; from lifecycle.cli.demo import demo; app = typer.Typer(); app.command()(demo); app()"

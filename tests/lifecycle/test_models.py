@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lifecycle import ConfigError, EventRefused, Moved, Unchanged, UnknownTag
+from lifecycle import ConfigError, EventRefused, LifecycleError, Moved, Unchanged, UnknownTag
 from tests.lifecycle.world import FakeEngine, World, make_world
 
 
@@ -136,6 +136,33 @@ def test_an_unknown_snapshot_tag_is_an_error_and_creates_nothing() -> None:
         store.copy(src_tag="typo", dst_tag="new")
 
     assert store.backup_tags == ()
+
+
+def test_the_actor_copy_is_spared_while_another_model_is_live() -> None:
+    """It may be the only place where the actor's bytes are; the reference's must not be saved as the actor's."""
+    world = ref_world()
+    store = world.trainer.snapshots
+    versions = dict(store.versions("actor"))
+    for call in (
+        lambda: store.backup("actor"),
+        lambda: store.copy(src_tag="ref", dst_tag="actor"),
+        lambda: store.release("actor"),
+    ):
+        with pytest.raises(LifecycleError, match="switch_model"):
+            call()
+
+    assert dict(store.versions("actor")) == versions
+
+
+def test_a_lost_group_that_the_active_model_does_not_keep_comes_from_the_actors_copy() -> None:
+    """What a model keeps no copy of it shares with the actor."""
+    world = ref_world()
+    regions = world.trainer._parts
+    regions.versions.region["buffers"] = None
+    world.trainer.sleep()
+    world.trainer.wake_up()
+
+    assert regions.versions.region["buffers"] == regions.versions.wanted["buffers"]
 
 
 def test_a_copied_tag_is_independent_of_its_source() -> None:
