@@ -28,12 +28,21 @@ __all__ = ["NAMES", "AuditLog", "MemoryAudit"]
 class MemoryAudit:
     """The same records, kept in a list: for tests, and where nobody asked for a file.
 
+    Args:
+        run: name of the run; drawn when None.
+        rank: this rank.
+        model: the trainer's model.
+        records_max: how many records are kept; the oldest are forgotten.
+
     Attributes:
         records: what was written, oldest first, as it would be read back from a file.
     """
 
-    def __init__(self, *, run: str | None = None, rank: int = 0, model: str = "actor") -> None:
+    def __init__(
+        self, *, run: str | None = None, rank: int = 0, model: str = "actor", records_max: int = 10_000
+    ) -> None:
         self.records: list[dict[str, object]] = []
+        self._records_max = records_max
         self._chain = Chain(run, rank, model)
         self._lock = threading.Lock()
 
@@ -47,6 +56,7 @@ class MemoryAudit:
         with self._lock:
             record = self._chain.stamp(None, "msg", {"event": name, "keys": encoded})
             self.records.append(record)
+            del self.records[: -self._records_max]
             self._chain.kept()
 
 

@@ -184,6 +184,7 @@ def commit_versions(parts: Parts, work: Work) -> Undo:
             parts.versions.digests[version] = digest(parts.own_bytes(group))
     parts.gradients.lead_home(parts.parameter_names(groups), keep=False)
     runtime.step, runtime.accumulated = None, accumulated - set(groups)
+    work.on_commit.append(parts.forget_digests)
     work.details["versions"] = {group: parts.versions.wanted[group] for group in groups}
 
     def undo() -> None:

@@ -72,6 +72,11 @@ class Parts:
         held = self.inventory.groups()
         return tuple(name for group in groups for name in held.get(group, {}) if group != BUFFERS)
 
+    def forget_digests(self) -> None:
+        """Drop the digests of versions that neither the trainer nor a snapshot holds."""
+        store = self.snapshots
+        self.versions.forget_digests(one for tag in store.backup_tags for one in store.versions(tag).values())
+
     def own_bytes(self, group: str) -> dict[str, Tensor]:
         """The readable and writable bytes of a whole group in the trainer's own memory."""
         return {name: self.door.own_bytes(name, one) for name, one in self.inventory.groups()[group].items()}

@@ -77,6 +77,7 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
             _retire(parts, writer, host, loaded[name].slot, name)
         for one in prepared:
             _load(parts, writer, host, one)
+    work.on_commit.append(parts.forget_digests)
     work.moved_bytes += writer.moved_bytes
     work.details |= {
         "loaded": list(to_load),

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from lifecycle.config import LifecycleConfig
 from lifecycle.errors import AuditError
 from lifecycle.outcome import Moved
 from states import Facts, NoChange, Refusal, Step, Verdict
+
+ERRORS_KEPT: Final = 256
+"""How many errors of the log and of subscribers are kept for whoever asks; the oldest are forgotten."""
+
+CHECKPOINT_EVERY: Final = 100
+"""A full list of versions stands in every so many ``moved`` records, so that a log can be read from its middle."""
 
 
 class Audit(Protocol):
@@ -34,7 +41,9 @@ class Recorder:
         self._audit = audit
         self._stops = config.audit_failure == "stop"
         self._transition = 0
-        self.failures: list[AuditError] = []
+        self._told: dict[str, int] = {}
+        self._since_checkpoint = CHECKPOINT_EVERY
+        self.failures: deque[AuditError] = deque(maxlen=ERRORS_KEPT)
 
     def began(self, step: Step, facts: Facts, held: Mapping[str, int]) -> None:
         """Before the first effect. The native layer may end the process: this line is then the evidence.
@@ -57,7 +66,7 @@ class Recorder:
             "edge": outcome.edge,
             "source": outcome.source,
             "target": outcome.target,
-            "versions": dict(versions),
+            **self._versions(versions),
             "bytes": {**held, "moved": outcome.moved_bytes},
             "duration_s": round(outcome.duration_s, 6),
             "details": dict(outcome.details),
@@ -106,6 +115,17 @@ class Recorder:
     def noted(self, what: str, **keys: object) -> None:
         """Something worth reading that is no transition."""
         self._write_quietly("lifecycle.noted", {"note": what, **keys})
+
+    def _versions(self, versions: Mapping[str, int]) -> dict[str, object]:
+        """What changed since the last record, None for a group that is gone; now and then everything."""
+        changed: dict[str, int | None] = {one: id_ for one, id_ in versions.items() if self._told.get(one) != id_}
+        changed |= dict.fromkeys(self._told.keys() - versions.keys())
+        self._told = dict(versions)
+        self._since_checkpoint += 1
+        if self._since_checkpoint < CHECKPOINT_EVERY:
+            return {"versions": changed}
+        self._since_checkpoint = 0
+        return {"versions": changed, "checkpoint": dict(versions)}
 
     def _decided(self, step: Step, facts: Facts) -> dict[str, object]:
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from lifecycle.errors import DigestMismatch, EventRefused, TrainerFaulted, Trans
 from lifecycle.gather import gather
 from lifecycle.outcome import Moved, Outcome, Unchanged
 from lifecycle.parts import Parts, Request, Undo, UndoFailed, Work
-from lifecycle.records import Recorder
+from lifecycle.records import ERRORS_KEPT, Recorder
 from lifecycle.turn import Turn
 from states import (
     Decision,
@@ -52,7 +53,7 @@ class Runner:
         self.turn = Turn(parts.config.event_timeout_s)
         self.effects = dict(EFFECTS)
         self.subscribers: list[Callable[[Moved], None]] = []
-        self.callback_errors: list[Exception] = []
+        self.callback_errors: deque[Exception] = deque(maxlen=ERRORS_KEPT)
 
     def send(self, event: TrainerEvent, request: Request) -> Outcome:
         """One event, to completion.

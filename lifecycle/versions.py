@@ -6,6 +6,7 @@ brings its id back, training takes a new one. No flag decides freshness.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -41,6 +42,15 @@ class VersionBook:
         """The group is gone (a retired adapter)."""
         self.wanted.pop(group, None)
         self.region.pop(group, None)
+
+    def forget_digests(self, kept: Iterable[int | None]) -> None:
+        """Drop the digests of versions that nothing holds any more.
+
+        Args:
+            kept: ids that are held besides those of this book.
+        """
+        held = {*self.wanted.values(), *self.region.values(), *kept}
+        self.digests = {version: one for version, one in self.digests.items() if version in held}
 
     def save(self) -> tuple[dict[str, int], dict[str, int | None]]:
         """The books as they are, for :meth:`load`."""

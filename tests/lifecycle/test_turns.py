@@ -225,3 +225,28 @@ def test_a_commit_that_is_refused_does_not_leave_the_step_open() -> None:
 
     assert not world.trainer.facts().step_open
     assert world.trainer.facts().content("adapter/A").version > version  # type: ignore[union-attr]
+
+
+def test_nothing_that_is_remembered_grows_with_the_run() -> None:
+    """Digests, errors and records of a long run are bounded."""
+    world = make_world()
+    parts = world.trainer._parts
+    world.train("A", "B")
+    digests = len(parts.versions.digests)
+    world.trainer.subscribe(lambda outcome: 1 / 0)
+    world.train("A", "B", steps=150)
+
+    assert len(parts.versions.digests) == digests
+    assert len(world.trainer.callback_errors) == 256
+
+
+def test_a_record_says_which_versions_changed_and_now_and_then_all_of_them() -> None:
+    """A log can be read from its middle."""
+    world = make_world()
+    world.train("A", steps=60)
+    moved = world.records("moved")
+
+    assert set(moved[1]["versions"]) == {"buffers", "adapter/A"}  # type: ignore[call-overload]
+    checkpoints = [one for one in moved if "checkpoint" in one]
+    assert len(checkpoints) == 1
+    assert set(checkpoints[0]["checkpoint"]) == {"frozen-base", "buffers", "adapter/A", "adapter/B"}  # type: ignore[call-overload]
