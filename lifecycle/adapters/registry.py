@@ -85,7 +85,6 @@ class AdapterRegistry:
                 taken or still being cleaned up, or no slot is free. Nothing was changed.
         """
         source = make_source(check_name(name), path, tensors, rank, alpha, target_modules, seed)
-        self._decide(name, AdapterEvent.REGISTER)
         if self._check is not None:
             self._check(name, source)
         with self._lock:
