@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 BAD_OPTION: Final = 2
 INTERRUPTED: Final = 130
 FAILED: Final = 1
+LOG_NAME: Final = "audit.jsonl"
 
 
 def demo(
@@ -48,7 +49,10 @@ def demo(
     except LifecycleError as error:
         _stop(f"error: {error}", FAILED, error)
     except KeyboardInterrupt as error:
-        _stop(f"interrupted; what was done is on the record in {out}", INTERRUPTED, error)
+        log = out / LOG_NAME
+        _stop(
+            f"interrupted; {f'what was done is in {log}' if log.exists() else 'nothing was begun'}", INTERRUPTED, error
+        )
     _show(report, as_json=json_output)
 
 

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from lifecycle.demo.report import LOGPROB_TOLERANCE, DemoReport, TurnReport
@@ -48,4 +49,4 @@ def _difference(turn: TurnReport) -> str:
 
 
 def _caption(report: DemoReport) -> str:
-    return f"the trainer is {report.final_state}; every transition is on the record in {report.audit}"
+    return f"the trainer is {report.final_state}; every transition is on the record in {escape(str(report.audit))}"

@@ -61,7 +61,7 @@ class Instance:
         self._slot_of: dict[str, int] = {}
         self.base = dict(model.named_parameters()) | dict(model.named_buffers())
         self._known_as = _every_name(model, self.base)
-        self.pool = KvPool(kv_cache_bytes)
+        self.pool = KvPool(kv_cache_bytes, next(iter(self.base.values())).device)
         self.content = Content(self.base)
 
     def weights(self) -> dict[str, Tensor]:

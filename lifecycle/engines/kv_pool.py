@@ -84,6 +84,7 @@ class KvPool:
 
     Args:
         size_bytes: its size, in bytes.
+        device: where the model is.
 
     Attributes:
         buffer: uint8, [size_bytes]. The engine places it in its ``kv_cache`` tag.
@@ -91,8 +92,8 @@ class KvPool:
         hits: how often they were used again.
     """
 
-    def __init__(self, size_bytes: int) -> None:
-        self.buffer = torch.zeros(size_bytes, dtype=torch.uint8)
+    def __init__(self, size_bytes: int, device: torch.device) -> None:
+        self.buffer = torch.zeros(size_bytes, dtype=torch.uint8, device=device)
         self.flushes = 0
         self.hits = 0
         self._taken = 0

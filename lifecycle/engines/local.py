@@ -218,7 +218,7 @@ class LocalEngine:
         """Sample continuations under one adapter.
 
         Args:
-            prompts: int64 ``[batch, tokens]``, no padding.
+            prompts: int64 ``[batch, tokens]``, no padding, on the model's device.
             adapter: a committed adapter, or :data:`BASE_ONLY`.
             max_new_tokens: tokens sampled for each prompt, at least 1.
             seed: of the random numbers; None takes torch's own generator.

@@ -47,8 +47,9 @@ class LoraSlots:
         self._up: dict[str, Tensor] = {}
         for name, module in model.named_modules():
             if isinstance(module, nn.Linear) and name.rsplit(".", 1)[-1] in target_modules:
-                self._down[name] = torch.zeros(slots, rank, module.in_features)
-                self._up[name] = torch.zeros(slots, module.out_features, rank)
+                where = module.weight.device
+                self._down[name] = torch.zeros(slots, rank, module.in_features, device=where)
+                self._up[name] = torch.zeros(slots, module.out_features, rank, device=where)
                 module.register_forward_hook(self._hook(name))
         if not self._down:
             raise ValueError(f"the model has no linear module named {', '.join(target_modules)}")

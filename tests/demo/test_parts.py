@@ -180,8 +180,8 @@ def test_making_a_model_leaves_the_random_numbers_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_table_has_a_row_a_turn_and_marks_a_difference_that_is_too_large() -> None:
-    """States, rewards, MiB and the difference are there; an adapter that is not in a turn leaves a gap."""
+def test_the_table_has_a_row_a_turn() -> None:
+    """States, rewards, MiB and differences are there; an adapter that is not in a turn leaves a gap."""
     turns = (
         TurnReport(0, ("awake", "sleeping", "offloaded-cpu", "awake"), {"a": 0.25}, 12 * MIB, MIB, 1e-6),
         TurnReport(1, ("awake", "adapter-reconciling", "awake"), {"b": 0.5}, 24 * MIB, MIB, 0.5),
@@ -201,6 +201,16 @@ def test_the_table_has_a_row_a_turn_and_marks_a_difference_that_is_too_large() -
         "audit.jsonl",
     ):
         assert shown in text
+
+
+@pytest.mark.parametrize(("difference", "is_marked"), [(1e-3, False), (2e-3, True)])
+def test_the_table_marks_a_difference_above_the_tolerance(*, difference: float, is_marked: bool) -> None:
+    """Red is what must not happen."""
+    stream = io.StringIO()
+    report = DemoReport(1.0, (TurnReport(0, ("awake",), {"a": 0.5}, 0, 0, difference),), Path("log"), "awake")
+    Console(file=stream, width=140, force_terminal=True).print(turn_table(report))
+
+    assert ("\x1b[1;31m" in stream.getvalue()) is is_marked
 
 
 def test_two_reconciles_in_a_row_are_two_excursions() -> None:
