@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine
 from states import TrainerState
-
-if TYPE_CHECKING:
-    from lifecycle.controller import TrainerLifecycle
 
 WEIGHTS, KV_CACHE = "weights", "kv_cache"
 
 
+class Trainer(Protocol):
+    """What a turn needs of the controller."""
+
+    config: LifecycleConfig
+
+    @property
+    def state(self) -> TrainerState:
+        """The state the trainer is in."""
+
+    def sleep(self) -> object:
+        """Quiesce."""
+
+    def offload(self) -> object:
+        """Give the device memory back."""
+
+    def wake_up(self) -> object:
+        """Take it again."""
+
+    def update_weights(self, engines: Sequence[RolloutEngine]) -> object:
+        """Send what the engines lack."""
+
+
 @contextmanager
-def handoff(trainer: TrainerLifecycle, engines: Sequence[RolloutEngine]) -> Iterator[None]:
+def handoff(trainer: Trainer, engines: Sequence[RolloutEngine]) -> Iterator[None]:
     """Give the device to the engines for the length of the block.
 
     The trainer sleeps and, if a target is set, offloads; the engines take their weights memory, get
@@ -35,7 +55,7 @@ def handoff(trainer: TrainerLifecycle, engines: Sequence[RolloutEngine]) -> Iter
     _back(trainer, engines, shares=shares)
 
 
-def _to_engines(trainer: TrainerLifecycle, engines: Sequence[RolloutEngine], *, shares: bool) -> None:
+def _to_engines(trainer: Trainer, engines: Sequence[RolloutEngine], *, shares: bool) -> None:
     trainer.sleep()
     if trainer.config.offload_target is not None:
         trainer.offload()
@@ -48,7 +68,7 @@ def _to_engines(trainer: TrainerLifecycle, engines: Sequence[RolloutEngine], *, 
             engine.resume((KV_CACHE,))
 
 
-def _back(trainer: TrainerLifecycle, engines: Sequence[RolloutEngine], *, shares: bool) -> None:
+def _back(trainer: Trainer, engines: Sequence[RolloutEngine], *, shares: bool) -> None:
     if shares:
         for engine in engines:
             engine.release((KV_CACHE, WEIGHTS))
@@ -56,7 +76,7 @@ def _back(trainer: TrainerLifecycle, engines: Sequence[RolloutEngine], *, shares
 
 
 def _back_after(
-    trainer: TrainerLifecycle, engines: Sequence[RolloutEngine], error: BaseException, *, shares: bool
+    trainer: Trainer, engines: Sequence[RolloutEngine], error: BaseException, *, shares: bool
 ) -> None:
     """Release every engine and wake the trainer; what fails on the way is noted on the first error."""
     for engine in engines if shares else ():
