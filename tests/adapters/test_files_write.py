@@ -60,11 +60,12 @@ def test_views_of_one_storage_are_written_as_they_look(tmp_path: Path) -> None:
     """What a lease hands out are views, not contiguous, maybe of one storage."""
     names = sorted(PAYLOAD.tensors)
     storage = torch.arange(64.0).reshape(8, 8)
-    payload = replace(PAYLOAD, tensors={names[0]: storage[:, :3], names[1]: storage[2:5]})
+    payload = replace(PAYLOAD, tensors={names[0]: storage[:, :3], names[1]: storage[2:5], names[2]: storage.T})
     found = read_adapter("a", save_adapter(tmp_path / "a", payload)).tensors
 
     assert torch.equal(found[names[0]], storage[:, :3])
     assert torch.equal(found[names[1]], storage[2:5])
+    assert torch.equal(found[names[2]], storage.T)
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "dangling link"])
