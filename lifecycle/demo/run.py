@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import torch
@@ -36,7 +37,7 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         LifecycleError: the run failed; the log says where.
     """
     started = time.perf_counter()
-    with colocated(options) as world:
+    with _threads(1 if options.model is None else torch.get_num_threads()), colocated(options) as world:
         reports = []
         loop = Loop(world)
         for turn in range(options.turns):
@@ -45,6 +46,17 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         progress("done", options.turns)
         seconds = time.perf_counter() - started
         return DemoReport(seconds, tuple(reports), world.audit_path, world.trainer.state)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """The small model's operations are too small to share: on a busy machine a second thread is waited for."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Loop:
