@@ -181,6 +181,18 @@ def test_a_fresh_adapter_follows_from_its_seed_alone() -> None:
             assert not one[4:].any()
 
 
+def test_a_fresh_adapter_does_not_depend_on_the_order_of_modules() -> None:
+    """Two builds of one model that list their modules differently start alike."""
+    found = []
+    for names in (("up", "down"), ("down", "up")):
+        model = nn.ModuleDict({name: nn.Linear(4, 4) for name in names})
+        made = PeftAdapters(model, slots=1, rank=2, target_modules=["up", "down"])
+        made.registry.register("a", seed=3)
+        found.append(made.prepare(made.desired()["a"]).tensors)
+
+    assert all(torch.equal(one, found[1][name]) for name, one in found[0].items())
+
+
 def test_a_fresh_adapter_may_have_fewer_modules() -> None:
     """The others stay zero; a target without slots is refused."""
     made = host()
