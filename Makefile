@@ -1,4 +1,4 @@
-# Needs Python 3.11, pip and make; everything else is installed into .venv.
+# Needs Python 3.11, pip and make; everything else is installed into .venv, a C compiler for the tests included.
 #   make test    checkers, tests and coverage
 #   make demo    the colocated loop on a small model       (make demo DEMO_ARGS="--turns 4")
 #   make docs    the generated pages of docs/

@@ -22,6 +22,18 @@ def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_stand_ins_need_no_c_compiler_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no cc is found, the one of ziglang compiles them, and the library loads over the result."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    build_stub(tmp_path)
+    child = run_child(
+        "from tests.saver.real_port import load_library; import pathlib, sys; load_library(pathlib.Path(sys.argv[1]))",
+        str(tmp_path),
+    )
+
+    assert child.returncode == 0, child.stderr
+
+
 @pytest.fixture(scope="module")
 def contract(stub: Path) -> subprocess.CompletedProcess[str]:
     """One run of all rules in one child process."""
