@@ -6,11 +6,13 @@ import os
 import shutil
 from pathlib import Path
 
+from lifecycle import cgroup
+
 _MEMORY_BACKED = ("tmpfs", "ramfs", "devtmpfs")
 
 
-def host_free_bytes(budget_bytes: int | None, held_bytes: int) -> int:
-    """Host bytes that a backup may take now.
+def host_free_bytes(budget_bytes: int | None = None, held_bytes: int = 0) -> int:
+    """Host bytes that a backup may take now: what is available, within the limit of the container and our own.
 
     Args:
         budget_bytes: a limit of our own, None for what the operating system has available.
@@ -19,6 +21,9 @@ def host_free_bytes(budget_bytes: int | None, held_bytes: int) -> int:
     import psutil  # noqa: PLC0415 - only needed where an offload is decided
 
     available = int(psutil.virtual_memory().available)
+    room = cgroup.room_bytes()
+    if room is not None:
+        available = min(available, room)
     if budget_bytes is None:
         return available
     return min(available, max(0, budget_bytes - held_bytes))

@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 
+from lifecycle import memory
 from lifecycle.errors import ConfigError, SaverError
 from lifecycle.saver.books import TagBook
 from lifecycle.saver.guards import check_folder
@@ -146,7 +146,7 @@ class TorchMemorySaver(ManagedSaver):
         if book.backup is Backup.DISK and self._disk_dir is not None:
             _check_room(book.tag, needed, shutil.disk_usage(self._disk_dir).free, f"the disk of {self._disk_dir}")
         if book.backup is Backup.CPU:
-            _check_room(book.tag, needed, _host_free_bytes(), "the host's memory")
+            _check_room(book.tag, needed, memory.host_free_bytes(), "the host's memory")
 
 
 def why_unavailable(hook_mode: str) -> str | None:
@@ -209,14 +209,6 @@ def _start(hook_mode: HookMode) -> tuple[Any, Any]:
     return saver, library
 
 
-def _check_room(tag: str, needed: int, free: int | None, place: str) -> None:
-    if free is not None and free < needed:
+def _check_room(tag: str, needed: int, free: int, place: str) -> None:
+    if free < needed:
         raise SaverError(tag, f"the backup needs up to {needed} bytes and {place} has {free} free; make room first")
-
-
-def _host_free_bytes() -> int | None:
-    try:
-        with Path("/proc/meminfo").open(encoding="ascii") as lines:
-            return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-    except OSError:
-        return None

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lifecycle import memory
 from lifecycle.errors import ConfigError, SaverError
 from lifecycle.saver import tms
 from lifecycle.saver.protocol import Backup
@@ -304,7 +305,7 @@ def test_a_pause_whose_backup_has_no_room_is_refused_before_the_native_call(
     """A full host or disk ends the process in the library (FB-20)."""
     saver = TorchMemorySaver(disk_dir=str(tmp_path))
     saver.place({"x": torch.ones(1)}, "tag", backup)
-    monkeypatch.setattr(tms, "_host_free_bytes", lambda: MIB)
+    monkeypatch.setattr(memory, "host_free_bytes", lambda: MIB)
     monkeypatch.setattr(tms.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=MIB))
 
     with pytest.raises(SaverError, match="make room first"):
@@ -312,14 +313,6 @@ def test_a_pause_whose_backup_has_no_room_is_refused_before_the_native_call(
 
     assert ("pause", "tag") not in package.calls
     assert not saver.tags()["tag"].paused
-
-
-def test_the_free_host_memory_is_read_from_the_kernel() -> None:
-    """It is a plausible number of bytes."""
-    free = tms._host_free_bytes()
-
-    assert free is not None
-    assert free > MIB
 
 
 def test_segments_are_those_of_torchs_caching_allocator() -> None:
