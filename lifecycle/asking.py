@@ -41,7 +41,8 @@ class Asking:
 
     def facts(self) -> Facts:
         """The record that guards would look at now."""
-        return gather(self._parts, Request())
+        with self._runner.turn.looking():
+            return gather(self._parts, Request())
 
     def may(
         self,
@@ -68,10 +69,11 @@ class Asking:
         """What the event would do now, and why. Changes nothing."""
         asked = TrainerEvent(event)
         request = Request(tuple(sorted(set(adapters))), target, tuple(engines))
-        facts = gather(self._parts, request, asked)
-        decision = decide_event(self.state, asked, facts)
-        told = as_one(*decision) if isinstance(decision, tuple) else decision
-        return Explanation(asked, self.state, told, facts)
+        with self._runner.turn.looking():
+            facts = gather(self._parts, request, asked)
+            decision = decide_event(self.state, asked, facts)
+            told = as_one(*decision) if isinstance(decision, tuple) else decision
+            return Explanation(asked, self.state, told, facts)
 
     def weights(self, holder: str = "weights()", *, groups: Iterable[str] | None = None) -> WeightLease:
         """Lease the actor's newest weights from wherever they are.
@@ -90,6 +92,9 @@ class Asking:
         wanted = None if groups is None else tuple(groups)
         with self._runner.turn.of("weights"):
             facts = gather(self._parts, Request(), TrainerEvent.UPDATE_WEIGHTS)
+            if self.state is TrainerState.FAULTED:
+                because = "the trainer is faulted and its bytes are not verified"
+                raise self._refusal("not-faulted", because, "call recover() first", facts)
             reads = tuple(read for read in decide_reads(facts) if wanted is None or read.group in wanted)
             self._refuse_unknown(wanted, facts)
             self._refuse_unreadable(reads, facts)
@@ -128,7 +133,7 @@ class Asking:
             facts = gather(self._parts, Request(), TrainerEvent.BEGIN_STEP)
             if self.state is not TrainerState.AWAKE:
                 raise self._refusal("needs-live-weights", f"{holder} needs live weights, the trainer is {self.state}",
-                                    "wake_up() first", facts)  # fmt: skip
+                                    "wake_up() first", facts, "live")  # fmt: skip
             reads = tuple(Read(one.group, Source.LIVE, one.version) for one in facts.contents)
             return open_lease(self._parts, holder, reads)
 
@@ -153,15 +158,19 @@ class Asking:
             because = f"a step that is open writes: {', '.join(torn)}"
             raise self._refusal("no-step-in-flight", because, "leave the step() block first", facts)
 
+    def _refuse_open_step(self, call: str) -> None:
+        if self._parts.runtime.step is not None:
+            because = f"a step is open: {', '.join(self._parts.runtime.step) or 'of the base'}"
+            facts = gather(self._parts, Request())
+            raise self._refusal("no-step-in-flight", because, "leave the step() block first", facts, call)
+
     def _require_a_step(self) -> None:
         if self._parts.runtime.step is None:
             facts = gather(self._parts, Request(), TrainerEvent.TRAINED)
             remedy = "open one with step(adapters) around the work"
-            raise self._refusal("a-step-is-open", "step open: False", remedy, facts, TrainerEvent.TRAINED)
+            raise self._refusal("a-step-is-open", "step open: False", remedy, facts, "trained")
 
-    def _refusal(
-        self, name: str, because: str, remedy: str, facts: Facts, event: TrainerEvent = TrainerEvent.UPDATE_WEIGHTS
-    ) -> EventRefused:
+    def _refusal(self, name: str, because: str, remedy: str, facts: Facts, event: str = "weights") -> EventRefused:
         refusal = Refusal(self.state, event, "", (Verdict(name, False, because, remedy),))
         self._runner.recorder.refused(refusal, facts)
         return EventRefused(refusal)

@@ -16,7 +16,7 @@ from lifecycle.gradients import Gradients
 from lifecycle.inventory import Inventory
 from lifecycle.layout import Layout
 from lifecycle.optimizer_state import OptimizerState, optimizers_of
-from lifecycle.parts import OwnMemory, Parts
+from lifecycle.parts import Parts
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
 from lifecycle.snapshots import SnapshotStore
@@ -41,9 +41,13 @@ def build_parts(
         raise ConfigError("the configuration says LoRA but no adapters were given; pass adapters=, or set lora=False")
     if config.offload_target == "disk" and saver.disk_dir is None:
         raise ConfigError("the offload target is disk but the saver has no disk directory; give it one")
+    optimizers = optimizers_of(optimizer)
+    if adapters is not None:
+        _check_slots(model, adapters, optimizers)
     inventory = Inventory(model, adapters, config.frozen_buffers)
+    _check_prefix(config.model, saver, inventory)
     trainable = inventory.trainable()
-    parts = Parts(
+    return Parts(
         config=config,
         saver=saver,
         inventory=inventory,
@@ -51,12 +55,38 @@ def build_parts(
         snapshots=snapshots,
         door=Door(saver, snapshots),
         gradients=Gradients(trainable),
-        moments=OptimizerState(optimizers_of(optimizer), trainable),
+        moments=OptimizerState(optimizers, trainable),
         adapters=adapters,
         groups=groups,
     )
-    snapshots.connect(OwnMemory(parts))
-    return parts
+
+
+def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory) -> None:
+    """Tags are told apart by their prefix: nobody else's tensors may lie under this trainer's."""
+    own = {saver.tag_of(one) for held in inventory.base.values() for one in held.values()}
+    own |= {saver.tag_of(one) for one in inventory.slot_tensors().values()}
+    taken = [tag for tag in saver.tags() if tag.startswith(f"{model}/") and tag not in own]
+    if taken:
+        raise ConfigError(
+            f"the saver holds {', '.join(taken)} already, which are not this trainer's; "
+            "give each trainer and engine a name of its own (LifecycleConfig(model=...))"
+        )
+
+
+def _check_slots(model: nn.Module, adapters: AdapterHost, optimizers: tuple[Optimizer, ...]) -> None:
+    """The slots are the model's, and no optimizer moves one slot when another steps."""
+    own = {id(parameter) for parameter in model.parameters()}
+    slots = [{id(one) for one in adapters.slot_tensors(slot).values()} for slot in range(adapters.slots)]
+    if any(not slot <= own for slot in slots):
+        raise ConfigError("the adapters sit on another model; pass the one that they were built on")
+    for optimizer in optimizers:
+        held = {id(one) for group in optimizer.param_groups for one in group["params"]}
+        shared = [slot for slot, tensors in enumerate(slots) if held & tensors]
+        if len(shared) > 1:
+            raise ConfigError(
+                f"one {type(optimizer).__name__} holds the parameters of slots {shared}: gradients are kept as "
+                "zeros, so a step of one adapter would move the others by their momentum; use one optimizer a slot"
+            )
 
 
 def lay_out(parts: Parts, initial_state: TrainerState) -> None:

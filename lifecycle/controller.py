@@ -14,15 +14,17 @@ from lifecycle.asking import Asking
 from lifecycle.audit import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import AuditError
+from lifecycle.errors import AuditError, ConfigError
+from lifecycle.gather import gather
 from lifecycle.handoff import handoff
 from lifecycle.models import keep_model
 from lifecycle.outcome import Moved, Outcome
-from lifecycle.parts import Request
+from lifecycle.parts import OwnMemory, Request
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.records import Audit, Recorder
 from lifecycle.runner import Runner, held_bytes
 from lifecycle.saver import MemorySaver
+from lifecycle.snapshot_gate import SnapshotGate
 from lifecycle.snapshots import SnapshotStore
 from lifecycle.steps import TrainingStep
 from states import (
@@ -74,6 +76,7 @@ class TrainerLifecycle(Asking):
         attach.lay_out(self._parts, TrainerState(initial_state))
         recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
         self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
+        self.snapshots.connect(OwnMemory(self._parts), SnapshotGate(self._parts, self._runner))
 
     @property
     def active_model(self) -> str:
@@ -120,7 +123,13 @@ class TrainerLifecycle(Asking):
 
         Building the controller does this already. Call it awake.
         """
-        attach.place_training_state(self._parts)
+        with self._runner.turn.of("prepare_optimizer"):
+            if self.state is not TrainerState.AWAKE:
+                facts = gather(self._parts, Request())
+                because = f"moments and gradients are placed awake, the trainer is {self.state}"
+                raise self._refusal("needs-live-weights", because, "wake_up() first", facts, "prepare_optimizer")
+            attach.place_training_state(self._parts)
+            self._runner.recorder.noted("gradients and moments were placed")
 
     # Adapters and weights
 
@@ -129,8 +138,16 @@ class TrainerLifecycle(Asking):
         return self._send(TrainerEvent.RECONCILE_ADAPTERS)
 
     def update_weights(self, engines: Iterable[RolloutEngine]) -> Outcome:
-        """Send every engine what it lacks, from the decided source."""
-        return self._send(TrainerEvent.UPDATE_WEIGHTS, engines=tuple(engines))
+        """Send every engine what it lacks, from the decided source.
+
+        Raises:
+            ConfigError: two engines have the same name; their versions could not be told apart.
+        """
+        targets = tuple(engines)
+        names = [engine.name for engine in targets]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"two engines have the same name: {', '.join(sorted(names))}; name each one for itself")
+        return self._send(TrainerEvent.UPDATE_WEIGHTS, engines=targets)
 
     # Training
 
@@ -142,8 +159,9 @@ class TrainerLifecycle(Asking):
         aborted: what it may have changed takes new version ids.
         """
         step = TrainingStep(tuple(sorted(set(adapters))))
-        self.begin_step(step.adapters)
+        was_open = self._parts.runtime.step is not None
         try:
+            self.begin_step(step.adapters)
             yield step
             if step.kind == "accumulated":
                 self.accumulated()
@@ -151,16 +169,23 @@ class TrainerLifecycle(Asking):
                 self.trained(step.adapters)
         except BaseException:
             # Also when the commit itself is refused: the bytes have changed, and a step must not stay open.
-            self.abort_step()
+            # A commit that is only missing on the log has closed it; a step of somebody else stays.
+            if self._parts.runtime.step is not None and not was_open:
+                self.abort_step()
             raise
 
     def begin_step(self, adapters: Iterable[str] = ()) -> Outcome:
         """Low level: a step of these adapters is in flight from now on."""
         return self._send(TrainerEvent.BEGIN_STEP, adapters=tuple(sorted(set(adapters))))
 
-    def trained(self, adapters: Iterable[str] = ()) -> Outcome:
-        """Low level: the open step has changed these adapters (and the trainable base, if there is one)."""
-        return self._send(TrainerEvent.TRAINED, adapters=tuple(sorted(set(adapters))))
+    def trained(self, adapters: Iterable[str] | None = None) -> Outcome:
+        """Low level: the open step has changed its adapters (and the trainable base, if there is one).
+
+        Args:
+            adapters: those that the step was opened with; None means them.
+        """
+        named = self._parts.runtime.step or () if adapters is None else adapters
+        return self._send(TrainerEvent.TRAINED, adapters=tuple(sorted(set(named))))
 
     def accumulated(self) -> None:
         """Low level: the open step only added to gradients. They survive a sleep from now on."""
@@ -189,9 +214,16 @@ class TrainerLifecycle(Asking):
 
         Returns:
             The bytes copied.
+
+        Raises:
+            ConfigError: the tag is ``actor``, or the tensors do not cover whole content groups.
+            EventRefused: a step is open; half-trained bytes are of no version.
         """
         with self._runner.turn.of("keep_model"):
-            return keep_model(self._parts, tag, tensors)
+            self._refuse_open_step("keep_model")
+            moved = keep_model(self._parts, tag, tensors)
+            self._runner.recorder.noted("a model was kept", tag=tag, versions=dict(self.snapshots.versions(tag)))
+            return moved
 
     def held_bytes(self) -> dict[str, int]:
         """Bytes held now, by place."""

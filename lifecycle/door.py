@@ -117,6 +117,16 @@ def write(into: Tensor, value: Tensor) -> int:
     return value.numel() * value.element_size()
 
 
+def same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of equal dtype and shape have equal bytes. 0.0 and -0.0 differ, a NaN equals itself."""
+    return torch.equal(_host_bytes(one), _host_bytes(other))
+
+
+def _host_bytes(tensor: Tensor) -> Tensor:
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
+
+
 def digest(tensors: Mapping[str, Tensor]) -> str:
     """SHA-256 over names, dtypes, shapes and bytes, in sorted order of names.
 
@@ -125,9 +135,7 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     """
     total = hashlib.sha256()
     for name in sorted(tensors):
-        tensor = tensors[name].detach()
+        tensor = tensors[name]
         total.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        flat = tensor.contiguous().reshape(-1)
-        if flat.numel():
-            total.update(flat.view(torch.uint8).cpu().numpy().data)
+        total.update(_host_bytes(tensor).numpy().data)
     return total.hexdigest()

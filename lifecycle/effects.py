@@ -79,23 +79,28 @@ def _uses_cuda() -> bool:
 
 def pause_scratch(parts: Parts, work: Work) -> Undo:
     """Give scratch regions back. Their bytes need not survive; accumulated gradients were copied before."""
-    done = regions.pause_tags(parts, parts.layout.tags().scratch)
+    done = regions.pause_tags(parts, parts.layout.tags().scratch, _gradients_back)
     work.details["paused"] = done
     return lambda: _scratch_back(parts, done)
 
 
 def _scratch_back(parts: Parts, done: list[str]) -> None:
     regions.resume_named(parts, reversed(done))
+    _gradients_back(parts)
+
+
+def _gradients_back(parts: Parts) -> None:
     parts.gradients.give_back()
 
 
 def pause_weights(parts: Parts, work: Work) -> Undo:
     """Write backups and give the device memory of everything that must survive back."""
-    _know_what_goes_to_disk(parts)
+    _know_what_goes_to_disk(parts, work)
     before = parts.saver.usage()
-    done = regions.pause_tags(parts, parts.layout.tags().weights)
+    done = regions.pause_tags(parts, parts.layout.tags().weights, regions.restore_lost)
     after = parts.saver.usage()
     work.details["paused"] = done
+    parts.on_disk |= {info.tag for info in parts.layout.tags().weights if info.paused and info.backup is Backup.DISK}
     if parts.ignored_files and after.disk_bytes:
         why = "they were there before this trainer; a backup belongs to the process that wrote it"
         work.details["ignored_files"] = {"names": list(parts.ignored_files), "why": why}
@@ -103,13 +108,12 @@ def pause_weights(parts: Parts, work: Work) -> Undo:
     return lambda: _weights_back(parts, done)
 
 
-def _know_what_goes_to_disk(parts: Parts) -> None:
+def _know_what_goes_to_disk(parts: Parts, work: Work) -> None:
     """A file may change while nobody looks: take the digest of every group that is written to one."""
-    for group, held in parts.inventory.groups().items():
-        version = parts.versions.region.get(group)
-        if version is None or version in parts.versions.digests or parts.layout.backup_of(held.values()) != Backup.DISK:
-            continue
-        parts.versions.digests[version] = digest(parts.own_bytes(group))
+    for content in work.facts.contents:
+        version = parts.versions.region.get(content.group)
+        if version is not None and version not in parts.versions.digests and content.backup == Backup.DISK:
+            parts.versions.digests[version] = digest(parts.own_bytes(content.group))
 
 
 def _weights_back(parts: Parts, done: list[str]) -> None:
@@ -177,13 +181,15 @@ def commit_versions(parts: Parts, work: Work) -> Undo:
     """The step's bytes are the newest: new ids for what it touched."""
     saved, runtime = parts.versions.save(), parts.runtime
     step, accumulated = runtime.step, runtime.accumulated
-    groups = parts.touched(work.request.adapters)
+    adapters = step or ()
+    groups = parts.touched(adapters)
     for group in groups:
         version = parts.versions.renew(group)
-        if group in map(adapter_group, work.request.adapters):
+        if group in map(adapter_group, adapters):
             parts.versions.digests[version] = digest(parts.own_bytes(group))
-    parts.gradients.lead_home(parts.parameter_names(groups), keep=False)
+    names = parts.parameter_names(groups)
     runtime.step, runtime.accumulated = None, accumulated - set(groups)
+    work.on_commit.append(lambda: parts.gradients.lead_home(names, keep=False))
     work.on_commit.append(parts.forget_digests)
     work.details["versions"] = {group: parts.versions.wanted[group] for group in groups}
 

@@ -41,7 +41,7 @@ class EventRefused(LifecycleError):
     """
 
     def __init__(self, refusal: Refusal) -> None:
-        self.event: TrainerEvent = refusal.event
+        self.event: str = refusal.event
         self.state: TrainerState = refusal.state
         self.verdicts: tuple[Verdict, ...] = refusal.verdicts
         self.failed: tuple[Verdict, ...] = refusal.failed
@@ -198,8 +198,9 @@ class TransitionFailed(LifecycleError):
     """
 
     def __init__(self, event: TrainerEvent, state: TrainerState, effect: str, cause: BaseException) -> None:
+        undone = "the engine is fenced, others keep what they got," if effect == "send-weights" else "it was undone,"
         super().__init__(
-            f"{event} failed in {effect} and was undone, the trainer is {state} as before: {cause}. "
+            f"{event} failed in {effect}, {undone} the trainer is {state} as before: {cause}. "
             f"What to do: mend the cause and send {event} again"
         )
         self.event = event

@@ -203,7 +203,7 @@ def _decide(state: TrainerState, event: TrainerEvent, facts: Facts) -> Decision:
 
 
 def _tell(state: TrainerState, decision: Decision, facts: Facts) -> Explained:
-    event, verdicts = decision.event, decision.verdicts
+    event, verdicts = TrainerEvent(decision.event), decision.verdicts
     if isinstance(decision, Refusal):
         reasons = "; ".join(f"{one.name}: {one.because}" for one in decision.failed)
         return Explained(state, event, "", None, f"{reasons}. What to do: {decision.remedy}", verdicts)

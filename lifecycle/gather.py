@@ -29,7 +29,8 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
     contents = content_facts(parts)
     to_load, to_retire = pending(parts)
     loaded = parts.adapters.loaded() if parts.adapters is not None else {}
-    step = request.adapters or runtime.step or ()
+    step = runtime.step if runtime.step is not None else request.adapters
+    commits = event is TrainerEvent.TRAINED and runtime.step is not None
     return Facts(
         colocate=config.colocate,
         lora=config.lora,
@@ -46,6 +47,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         to_retire=to_retire,
         touched=parts.touched(step),
         step_open=runtime.step is not None,
+        step_differs=tuple(sorted(set(step) ^ set(request.adapters))) if commits else (),
         step_unknown=tuple(sorted(name for name in step if name not in loaded)),
         accumulated=tuple(sorted(runtime.accumulated)),
         switch_target=request.target,
@@ -94,10 +96,15 @@ def _content(
         live=live,
         saver=saver,
         copies=kept,
-        backup=parts.layout.backup_of(tensors.values()),
+        backup=_weakest_backup(homes, tags),
         frozen=group == "frozen-base",
         unreadable=lost[:_NAMED],
     )
+
+
+def _weakest_backup(homes: Mapping[str, str | None], tags: Mapping[str, TagInfo]) -> str:
+    kinds = {"unplaced" if tag is None else str(tags[tag].backup) for tag in homes.values()}
+    return next((kind for kind in ("none", "disk", "cpu") if kind in kinds), "unplaced")
 
 
 def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], parts: Parts) -> EngineFacts:
@@ -126,6 +133,7 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
     paused = [info for info in (*split.weights, *split.scratch) if info.paused]
     found: dict[str, Any] = {
         "saver_enabled": parts.saver.enabled,
+        "gradients_kept": _gradients_can_be_kept(parts),
         "leases": parts.leases.facts(),
         "active_tags": sum(not info.paused for info in split.weights),
         "paused_tags": sum(info.paused for info in split.weights),
@@ -135,20 +143,28 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
     }
     if event in (None, TrainerEvent.OFFLOAD):
         found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}
+    if event is TrainerEvent.BEGIN_STEP:
+        found["strays"] = parts.inventory.unfrozen()
     if event in (None, TrainerEvent.RECONCILE_ADAPTERS):
         found["unwritable"] = _unwritable(parts)
     return found
+
+
+def _gradients_can_be_kept(parts: Parts) -> bool:
+    """Accumulated gradients are where they are copied from before a pause."""
+    names = set(parts.parameter_names(parts.runtime.accumulated))
+    return not any(name.removesuffix(".grad") in names for name in parts.gradients.strays())
 
 
 def _room_facts(parts: Parts, weights: tuple[TagInfo, ...]) -> dict[str, object]:
     going = [info for info in weights if not info.paused]
     usage = parts.saver.usage()
     held = usage.host_bytes + parts.snapshots.host_bytes()
-    disk_need = sum(info.size_bytes for info in going if info.backup is Backup.DISK)
+    disk_need = sum(info.size_bytes for info in going if info.backup is Backup.DISK and info.tag not in parts.on_disk)
     found: dict[str, object] = {
         "backup_need_bytes": _backup_need_bytes(going),
         "host_free_bytes": memory.host_free_bytes(parts.config.host_budget_bytes, held),
-        "disk_need_bytes": max(0, disk_need - usage.disk_bytes),
+        "disk_need_bytes": disk_need,
     }
     if disk_need:
         directory = parts.saver.disk_dir
@@ -165,10 +181,12 @@ def _backup_need_bytes(going: list[TagInfo]) -> int:
 
 
 def strays(parts: Parts) -> tuple[str, ...]:
-    """Gradients and moments that lie outside any region although an offload target is set."""
+    """Gradients outside any region, and moments outside any region that keeps them, although a target is set."""
     if parts.config.offload_target is None:
         return ()
-    moments = {name: one for name, one in parts.moments.tensors().items() if parts.saver.tag_of(one) is None}
+    tags = parts.saver.tags()
+    lost = (None, *(tag for tag, info in tags.items() if info.backup is Backup.NONE))
+    moments = {name for name, one in parts.moments.tensors().items() if parts.saver.tag_of(one) in lost}
     return tuple(sorted({*moments, *parts.gradients.strays()}))
 
 

@@ -62,12 +62,9 @@ class Gradients:
                 found[f"{name}.grad"] = parameter.grad
         return found
 
-    def zero(self, names: Iterable[str]) -> None:
-        """Zero the gradients of these parameters in place."""
-        for name in names:
-            home = self._homes.get(name)
-            if home is not None:
-                home.zero_()
+    def homes(self, names: Iterable[str]) -> list[Tensor]:
+        """The gradients of these parameters in their region, which must be mapped to be used."""
+        return [self._homes[name] for name in names if name in self._homes]
 
     def keep(self, names: Iterable[str]) -> int:
         """Copy gradients to the host, before their region is paused.

@@ -45,48 +45,46 @@ def handoff(trainer: Trainer, engines: Sequence[RolloutEngine]) -> Iterator[None
 
     Where trainer and engines do not share the device, the engines keep their memory.
     """
-    shares = trainer.config.colocate
+    taken: list[RolloutEngine] = []
     try:
-        _to_engines(trainer, engines, shares=shares)
+        _to_engines(trainer, engines, taken)
         yield
     except BaseException as error:
-        _back_after(trainer, engines, error, shares=shares)
+        for second in _back(trainer, taken):
+            error.add_note(f"on the way back: {type(second).__name__}: {second}")
         raise
-    _back(trainer, engines, shares=shares)
+    failures = _back(trainer, taken)
+    if failures:
+        for second in failures[1:]:
+            failures[0].add_note(f"and then: {type(second).__name__}: {second}")
+        raise failures[0]
 
 
-def _to_engines(trainer: Trainer, engines: Sequence[RolloutEngine], *, shares: bool) -> None:
+def _to_engines(trainer: Trainer, engines: Sequence[RolloutEngine], taken: list[RolloutEngine]) -> None:
+    """The way there; *taken* gets the engines that took memory, as soon as they may have."""
     trainer.sleep()
     if trainer.config.offload_target is not None:
         trainer.offload()
-    if shares:
-        for engine in engines:
-            engine.resume((WEIGHTS,))
-    trainer.update_weights(engines)
-    if shares:
-        for engine in engines:
-            engine.resume((KV_CACHE,))
-
-
-def _back(trainer: Trainer, engines: Sequence[RolloutEngine], *, shares: bool) -> None:
-    if shares:
-        for engine in engines:
-            engine.release((KV_CACHE, WEIGHTS))
-    trainer.wake_up()
-
-
-def _back_after(
-    trainer: Trainer, engines: Sequence[RolloutEngine], error: BaseException, *, shares: bool
-) -> None:
-    """Release every engine and wake the trainer; what fails on the way is noted on the first error."""
+    shares = trainer.config.colocate
     for engine in engines if shares else ():
+        taken.append(engine)
+        engine.resume((WEIGHTS,))
+    trainer.update_weights(engines)
+    for engine in engines if shares else ():
+        engine.resume((KV_CACHE,))
+
+
+def _back(trainer: Trainer, taken: Sequence[RolloutEngine]) -> list[Exception]:
+    """Release every engine that took memory and wake the trainer; each is tried whatever the others do."""
+    failures: list[Exception] = []
+    for engine in taken:
         try:
             engine.release((KV_CACHE, WEIGHTS))
-        except Exception as second:  # noqa: BLE001 - the first error is the one to raise
-            error.add_note(f"releasing engine {engine.name} failed too: {second}")
-    if trainer.state in (TrainerState.AWAKE, TrainerState.FAULTED):
-        return
-    try:
-        trainer.wake_up()
-    except Exception as second:  # noqa: BLE001 - the first error is the one to raise
-        error.add_note(f"waking the trainer failed too: {second}")
+        except Exception as error:  # noqa: BLE001 - the others and the trainer still have to be seen to
+            failures.append(error)
+    if trainer.state not in {TrainerState.AWAKE, TrainerState.FAULTED}:
+        try:
+            trainer.wake_up()
+        except Exception as error:  # noqa: BLE001 - reported with the others
+            failures.append(error)
+    return failures

@@ -38,6 +38,7 @@ class Inventory:
         trainable = {name: one for name, one in parameters.items() if name not in frozen}
         found = {FROZEN_BASE: frozen, TRAINABLE_BASE: trainable, BUFFERS: mutable}
         self.base: dict[str, dict[str, Tensor]] = {group: held for group, held in found.items() if held}
+        self.tied_names = _tied_names(model, adapters)
         _refuse_meta(self.base)
         _refuse_idle_patterns(frozen_buffers, tuple(buffers))
 
@@ -58,9 +59,20 @@ class Inventory:
             found.update(self._adapters.slot_tensors(slot))
         return found
 
+    def unfrozen(self) -> tuple[str, ...]:
+        """Parameters that were frozen at attach and are not any more: their changes would go unseen."""
+        return tuple(name for name, one in self.base.get(FROZEN_BASE, {}).items() if one.requires_grad)
+
     def trainable(self) -> dict[str, Tensor]:
         """Every parameter that may get a gradient: trainable base and all slots."""
         return {**self.base.get(TRAINABLE_BASE, {}), **self.slot_tensors()}
+
+
+def _tied_names(model: nn.Module, adapters: AdapterHost | None) -> tuple[str, ...]:
+    """Further names of tied parameters, which a state dict has and this inventory lists once."""
+    unwrapped = model if adapters is None else getattr(adapters, "unwrapped", model)
+    once = {name for name, _ in unwrapped.named_parameters()}
+    return tuple(name for name, _ in unwrapped.named_parameters(remove_duplicate=False) if name not in once)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

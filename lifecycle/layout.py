@@ -12,14 +12,14 @@ Tensors that a framework placed itself (``saver.adopt``) stay where they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from lifecycle.saver import Backup, MemorySaver, TagInfo
 
-_KINDS = {"base": {"cpu": Backup.CPU, "disk": Backup.DISK}, "gradients": {"cpu": Backup.NONE, "disk": Backup.NONE}}
+_BASE = {"cpu": Backup.CPU, "disk": Backup.DISK}
 _HOST = {"cpu": Backup.CPU, "disk": Backup.CPU}
 
 
@@ -58,7 +58,8 @@ class Layout:
             SaverError: there is no room.
             SaverMisuse: a tensor cannot be placed.
         """
-        backup = Backup.NONE if part == "gradients" else _KINDS.get(part, _HOST).get(self._target or "")
+        kinds = _BASE if part == "base" else _HOST
+        backup = Backup.NONE if part == "gradients" else kinds.get(self._target or "")
         loose = {name: one for name, one in tensors.items() if self._saver.tag_of(one) is None and one.numel()}
         if backup is not None and loose:
             self._saver.place(loose, f"{self._model}/{part}", backup)
@@ -79,12 +80,3 @@ class Layout:
             elif tag.startswith(f"{self._model}/"):
                 weights.append(info)
         return TagSplit(tuple(weights), tuple(scratch))
-
-    def backup_of(self, tensors: Iterable[Tensor]) -> str:
-        """The weakest backup kind among the tensors' regions, as :class:`states.ContentFacts` names it."""
-        kinds = {self._kind(tensor) for tensor in tensors if tensor.numel()}
-        return next((kind for kind in ("none", "disk", "cpu") if kind in kinds), "unplaced")
-
-    def _kind(self, tensor: Tensor) -> str:
-        tag = self._saver.tag_of(tensor)
-        return "unplaced" if tag is None else str(self._saver.tags()[tag].backup)

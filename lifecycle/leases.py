@@ -26,10 +26,16 @@ class _Record:
     groups_by_source: dict[str, tuple[str, ...]]
     closed: bool = False
     handed: list[tuple[str, Watched]] = field(default_factory=list)
+    lock: Lock = field(default_factory=Lock)
+
+    def hand(self, source: str, one: Watched) -> None:
+        with self.lock:
+            self.handed.append((source, one))
 
     def outlived(self) -> list[tuple[str, Watched]]:
-        self.handed = [(source, one) for source, one in self.handed if one.alive()]
-        return self.handed
+        with self.lock:
+            self.handed = [(source, one) for source, one in self.handed if one.alive()]
+            return list(self.handed)
 
 
 def source_name(read: Read) -> str:
@@ -72,7 +78,7 @@ class WeightLease(Mapping[str, Tensor]):
             raise LeaseError(f"the lease of {self.holder} is closed, {name} is not read; open a new one with weights()")
         tensor, read = self._tensors[name]
         found = self._read(name, tensor, read)
-        self._record.handed.append((source_name(read), Watched(name, found)))
+        self._record.hand(source_name(read), Watched(name, found))
         return found
 
     def __iter__(self) -> Iterator[str]:

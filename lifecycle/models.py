@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
+from lifecycle.door import same_bytes
 from lifecycle.errors import ConfigError
 from lifecycle.gather import gather
 from lifecycle.parts import Parts, Request
@@ -25,6 +25,8 @@ def keep_model(parts: Parts, tag: str, tensors: Mapping[str, Tensor] | None) -> 
     """
     if tag == ACTOR:
         raise ConfigError('"actor" is the tag of the model that trains; choose another one for a kept model')
+    if not isinstance(tag, str) or not tag:
+        raise ConfigError(f"{tag!r} is no tag; use a name such as ref, teacher or old_actor")
     if tensors is None:
         return parts.snapshots.backup(tag)
     groups = _whole_groups(parts, tensors)
@@ -36,7 +38,7 @@ def keep_model(parts: Parts, tag: str, tensors: Mapping[str, Tensor] | None) -> 
 
 def _whole_groups(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
     found: dict[str, dict[str, Tensor]] = {}
-    unknown = set(tensors)
+    unknown = set(tensors) - set(parts.inventory.tied_names)
     for group, own in parts.inventory.groups().items():
         given = {name: tensors[name] for name in own if name in tensors}
         unknown -= given.keys()
@@ -61,6 +63,6 @@ def _version_of(parts: Parts, group: str, held: Mapping[str, Tensor]) -> int:
     version = parts.versions.wanted[group]
     if reads:
         with open_lease(parts, "keep_model", reads) as lease:
-            if all(torch.equal(lease[name].cpu(), value.detach().cpu()) for name, value in held.items()):
+            if all(same_bytes(lease[name], value) for name, value in held.items()):
                 return version
     return parts.versions.new_id()

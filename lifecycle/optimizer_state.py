@@ -45,7 +45,7 @@ class OptimizerState:
             ConfigError: an optimizer whose first state is not known to be zero has no state yet.
         """
         for optimizer in self._optimizers:
-            if all(parameter in optimizer.state for parameter in _parameters(optimizer)):
+            if all(optimizer.state.get(parameter) for parameter in _parameters(optimizer)):
                 continue
             if type(optimizer) not in _ZERO_STARTS or _dampens(optimizer):
                 raise ConfigError(
@@ -82,7 +82,11 @@ def _dampens(optimizer: Optimizer) -> bool:
 
 
 def _step_without_effect(optimizer: Optimizer) -> None:
-    """One step with zero gradients, learning rate and decay, then zero state: parameters keep their bits."""
+    """One step with zero gradients, learning rate and decay, then zero state: parameters keep their bits.
+
+    Parameters that have a state already get no gradient, which the step passes over.
+    """
+    new = [parameter for parameter in _parameters(optimizer) if not optimizer.state.get(parameter)]
     settings: list[dict[str, Any]] = [
         {key: group[key] for key in ("lr", "weight_decay") if key in group} for group in optimizer.param_groups
     ]
@@ -92,6 +96,8 @@ def _step_without_effect(optimizer: Optimizer) -> None:
         for group, kept in zip(optimizer.param_groups, settings, strict=True):
             group.update(dict.fromkeys(kept, 0.0))
         for parameter in parameters:
+            parameter.grad = None
+        for parameter in new:
             parameter.grad = torch.zeros_like(parameter)
         optimizer.step()
     finally:
@@ -99,7 +105,6 @@ def _step_without_effect(optimizer: Optimizer) -> None:
             group.update(kept)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-    for state in optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, Tensor):
-                value.zero_()
+    for value in (value for parameter in new for value in optimizer.state[parameter].values()):
+        if isinstance(value, Tensor):
+            value.zero_()

@@ -21,7 +21,7 @@ from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
 from lifecycle.snapshots import SnapshotStore
 from lifecycle.versions import VersionBook
-from states import ACTOR, BUFFERS, TRAINABLE_BASE, Step, TrainerState, adapter_group
+from states import ACTOR, BUFFERS, TRAINABLE_BASE, Facts, Step, TrainerState, adapter_group
 
 
 @dataclass
@@ -45,7 +45,12 @@ class Runtime:
 
 @dataclass
 class Parts:
-    """Everything that one trainer's effects touch."""
+    """Everything that one trainer's effects touch.
+
+    Attributes:
+        ignored_files: backup files that were in the disk directory before this trainer.
+        on_disk: tags that have a file of their own by now, which the next pause writes again.
+    """
 
     config: LifecycleConfig
     saver: MemorySaver
@@ -61,6 +66,7 @@ class Parts:
     leases: LeaseBook = field(default_factory=LeaseBook)
     runtime: Runtime = field(default_factory=Runtime)
     ignored_files: tuple[str, ...] = ()
+    on_disk: set[str] = field(default_factory=set)
 
     def touched(self, adapters: Iterable[str]) -> tuple[str, ...]:
         """The content groups that a step of these adapters changes."""
@@ -91,10 +97,6 @@ class OwnMemory:
     def versions(self) -> Mapping[str, int | None]:
         """Version of the bytes that the trainer's memory holds, by content group."""
         return {group: self._parts.versions.region.get(group) for group in self._parts.inventory.groups()}
-
-    def active_model(self) -> str:
-        """Whose bytes are in live memory."""
-        return self._parts.runtime.active_model
 
     def names(self, group: str) -> tuple[str, ...]:
         """Tensor names of a group."""
@@ -133,6 +135,7 @@ class Work:
 
     Attributes:
         step: the decision.
+        facts: the record it was decided on; effects carry out that plan and gather no other.
         request: what the event was asked with.
         moved_bytes: bytes copied so far.
         details: what was done, for outcome and log.
@@ -140,6 +143,7 @@ class Work:
     """
 
     step: Step
+    facts: Facts
     request: Request
     moved_bytes: int = 0
     details: dict[str, object] = field(default_factory=dict)
@@ -154,7 +158,7 @@ class UndoFailed(Exception):
         undo_error: why its undo failed.
     """
 
-    def __init__(self, cause: BaseException, undo_error: Exception) -> None:
+    def __init__(self, cause: BaseException, undo_error: BaseException) -> None:
         super().__init__(f"{cause}; its undo: {undo_error}")
         self.cause = cause
         self.undo_error = undo_error
@@ -172,7 +176,7 @@ def undone_by(undo: Undo) -> Iterator[None]:
     except BaseException as error:
         try:
             undo()
-        except Exception as undo_error:  # noqa: BLE001 - whatever it is, the trainer is faulted
+        except BaseException as undo_error:  # noqa: BLE001 - also an interrupt: the trainer is faulted
             raise UndoFailed(error, undo_error) from error
         raise
 

@@ -6,15 +6,14 @@ while it is offloaded, where they are on the device after the next resume.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
 
-from lifecycle.adapters.protocol import AdapterHost, PreparedAdapter
+from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
 from lifecycle.door import digest, write
-from lifecycle.errors import ConfigError
-from lifecycle.gather import pending
+from lifecycle.errors import AdapterError, ConfigError
 from lifecycle.parts import Parts, Undo, Work, undone_by
 from states import adapter_group
 
@@ -36,6 +35,11 @@ class _SlotWriter:
         for name, tensor in self._parts.moments.of(tensors).items():
             into = self._parts.door.own_bytes(name, tensor)
             self._put(into, torch.zeros_like(into))
+
+    def zero(self, tensors: Iterable[Tensor]) -> None:
+        """Zero these tensors."""
+        for tensor in tensors:
+            self._put(tensor, torch.zeros_like(tensor))
 
     def _put(self, into: Tensor, value: Tensor) -> None:
         self._before.append((into, into.clone()))
@@ -59,16 +63,18 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
     host = parts.adapters
     if host is None:
         raise ConfigError("there is nothing to reconcile: the controller was built without adapters")
-    to_load, to_retire = pending(parts)
+    to_load, to_retire = work.facts.to_load, work.facts.to_retire
     desired, loaded = host.desired(), dict(host.loaded())
-    prepared = [host.prepare(desired[name]) for name in to_load]
+    prepared = [host.prepare(_still(desired, name)) for name in to_load]
     writer, saved, runtime = _SlotWriter(parts), parts.versions.save(), parts.runtime
+    copies = parts.snapshots.save()
     accumulated, kept = runtime.accumulated, parts.gradients.drop_kept(())
 
     def undo() -> None:
         writer.undo()
         host.reinstate(loaded)
         parts.versions.load(saved)
+        parts.snapshots.load(copies)
         parts.gradients.set_kept(kept)
         runtime.accumulated = accumulated
 
@@ -77,6 +83,7 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
             _retire(parts, writer, host, loaded[name].slot, name)
         for one in prepared:
             _load(parts, writer, host, one)
+    work.on_commit.append(lambda: host.freed(tuple(loaded[name] for name in to_retire)))
     work.on_commit.append(parts.forget_digests)
     work.moved_bytes += writer.moved_bytes
     work.details |= {
@@ -88,6 +95,12 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
     return undo
 
 
+def _still(desired: Mapping[str, DesiredAdapter], name: str) -> DesiredAdapter:
+    if name not in desired:
+        raise AdapterError(name, "it was deregistered while the reconcile began; reconcile again")
+    return desired[name]
+
+
 def _version(parts: Parts, prepared: PreparedAdapter) -> int:
     return parts.versions.wanted[adapter_group(prepared.desired.name)]
 
@@ -96,24 +109,25 @@ def _retire(parts: Parts, writer: _SlotWriter, host: AdapterHost, slot: int, nam
     group = adapter_group(name)
     names = tuple(host.slot_tensors(slot))
     writer.write(slot, None, host)
-    _drop_gradients(parts, names, group)
+    _drop_gradients(parts, writer, names, group)
     host.uninstall(name)
     parts.versions.drop(group)
+    parts.snapshots.forget(group)
 
 
 def _load(parts: Parts, writer: _SlotWriter, host: AdapterHost, prepared: PreparedAdapter) -> None:
     group = adapter_group(prepared.desired.name)
     slot = prepared.desired.slot
     writer.write(slot, prepared.tensors, host)
-    _drop_gradients(parts, tuple(host.slot_tensors(slot)), group)
-    host.install(prepared)
+    _drop_gradients(parts, writer, tuple(host.slot_tensors(slot)), group)
     version = parts.versions.renew(group)
+    host.install(prepared)
     parts.versions.digests[version] = digest(parts.own_bytes(group))
 
 
-def _drop_gradients(parts: Parts, names: tuple[str, ...], group: str) -> None:
+def _drop_gradients(parts: Parts, writer: _SlotWriter, names: tuple[str, ...], group: str) -> None:
     """Gradients of the last tenant go: now if they are mapped, else with the resume that zeroes them."""
     parts.gradients.drop_kept(names)
     parts.runtime.accumulated -= {group}
     if not any(info.paused for info in parts.layout.tags().scratch):
-        parts.gradients.zero(names)
+        writer.zero(parts.gradients.homes(names))

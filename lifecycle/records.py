@@ -72,6 +72,8 @@ class Recorder:
             "details": dict(outcome.details),
         }
         self._write("lifecycle.moved", keys, outcome)
+        self._told = dict(versions)
+        self._since_checkpoint = 0 if "checkpoint" in keys else self._since_checkpoint + 1
 
     def failed(self, step: Step, target: str, effect: str, error: BaseException, held: Mapping[str, int]) -> None:
         """An effect failed. Never raises: the error of the transition is the one to report."""
@@ -120,11 +122,8 @@ class Recorder:
         """What changed since the last record, None for a group that is gone; now and then everything."""
         changed: dict[str, int | None] = {one: id_ for one, id_ in versions.items() if self._told.get(one) != id_}
         changed |= dict.fromkeys(self._told.keys() - versions.keys())
-        self._told = dict(versions)
-        self._since_checkpoint += 1
         if self._since_checkpoint < CHECKPOINT_EVERY:
             return {"versions": changed}
-        self._since_checkpoint = 0
         return {"versions": changed, "checkpoint": dict(versions)}
 
     def _decided(self, step: Step, facts: Facts) -> dict[str, object]:

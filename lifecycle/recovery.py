@@ -6,28 +6,36 @@ from lifecycle import regions
 from lifecycle.door import digest
 from lifecycle.errors import DigestMismatch, UnreadableTensor
 from lifecycle.parts import Parts, Undo, Work, nothing
-from states import TrainerState
+from states import OFFLOADED, TrainerState
 
 
 def drive_tags(parts: Parts, work: Work) -> Undo:
     """Pause or resume what differs from the target state. The books say where a failure left it."""
     split = parts.layout.tags()
     target = work.step.target
-    if target is TrainerState.AWAKE:
-        regions.resume_tags(parts, (*split.weights, *split.scratch))
-    elif target is TrainerState.SLEEPING:
-        regions.resume_tags(parts, split.weights)
-        regions.pause_tags(parts, split.scratch)
+    if target in OFFLOADED:
+        _scratch_away(parts, work)
+        regions.pause_tags(parts, split.weights, regions.restore_lost)
     else:
-        regions.pause_tags(parts, (*split.scratch, *split.weights))
-    if target in (TrainerState.AWAKE, TrainerState.SLEEPING):
+        regions.resume_tags(parts, split.weights)
         regions.restore_lost(parts)
+    if target is TrainerState.SLEEPING:
+        _scratch_away(parts, work)
     if target is TrainerState.AWAKE:
-        parts.gradients.give_back()
+        if regions.resume_tags(parts, split.scratch):
+            parts.gradients.give_back()
         if parts.groups is not None:
             parts.groups.rebuild()
     parts.runtime.step, parts.runtime.origin = None, None
     return nothing
+
+
+def _scratch_away(parts: Parts, work: Work) -> None:
+    """Pause scratch; gradients of an accumulation that is under way are copied first, unless they were."""
+    scratch = parts.layout.tags().scratch
+    if any(not info.paused for info in scratch):
+        work.moved_bytes += parts.gradients.keep(parts.parameter_names(parts.runtime.accumulated))
+    regions.pause_tags(parts, scratch, lambda _: parts.gradients.give_back())
 
 
 def verify_and_mend(parts: Parts, work: Work) -> Undo:

@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lifecycle.parts import Parts, undone_by
 from lifecycle.saver import Backup, TagInfo
 from states import ACTOR
 
 
-def pause_tags(parts: Parts, tags: Iterable[TagInfo]) -> list[str]:
+def pause_tags(parts: Parts, tags: Iterable[TagInfo], bring_back: Callable[[Parts], object]) -> list[str]:
     """Pause those of the tags that are active. All or nothing.
 
+    Args:
+        parts: the trainer.
+        tags: weights or scratch.
+        bring_back: writes the values of regions without backup again, when the undo has resumed them.
+
     Returns:
-        The tags that were paused now, for :func:`resume_tags` as the undo.
+        The tags that were paused now, for :func:`resume_named` as the undo.
     """
-    done: list[str] = []
+    wanted = [info.tag for info in tags if not info.paused]
 
     def undo() -> None:
-        resume_named(parts, reversed(done))
-        restore_lost(parts)
+        books = parts.saver.tags()  # the truth also if an interrupt came between a call and its record
+        resume_named(parts, [tag for tag in reversed(wanted) if books[tag].paused])
+        bring_back(parts)
 
     with undone_by(undo):
-        for info in tags:
-            if not info.paused:
-                parts.saver.pause(info.tag)
-                done.append(info.tag)
-    return done
+        for tag in wanted:
+            parts.saver.pause(tag)
+    return wanted
 
 
 def resume_tags(parts: Parts, tags: Iterable[TagInfo]) -> list[str]:
@@ -36,12 +40,14 @@ def resume_tags(parts: Parts, tags: Iterable[TagInfo]) -> list[str]:
         The tags that were resumed now.
     """
     wanted = [info.tag for info in tags if info.paused]
-    done: list[str] = []
-    with undone_by(lambda: pause_named(parts, reversed(done))):
-        for tag in wanted:
-            resume_named(parts, (tag,))
-            done.append(tag)
-    return done
+
+    def undo() -> None:
+        books = parts.saver.tags()
+        pause_named(parts, [tag for tag in reversed(wanted) if not books[tag].paused])
+
+    with undone_by(undo):
+        resume_named(parts, wanted)
+    return wanted
 
 
 def pause_named(parts: Parts, tags: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from lifecycle.records import ERRORS_KEPT, Recorder
 from lifecycle.turn import Turn
 from states import (
     Decision,
+    Effect,
     Facts,
     NoChange,
     Refusal,
@@ -29,6 +30,7 @@ from states import (
 )
 
 _RECONCILING = TrainerState.ADAPTER_RECONCILING
+_COMMIT = "commit"
 
 
 @dataclass
@@ -74,22 +76,25 @@ class Runner:
                 self.recorder.unchanged(decision)
                 return Unchanged(event, decision.state)
             if isinstance(decision, Step):
-                return self._act(Work(decision, request), facts, decision, None)
+                return self._act(Work(decision, facts, request), decision, None)
             entering, leaving = decision
             self._parts.runtime.origin = entering.state
             try:
-                return self._act(Work(as_one(entering, leaving), request), facts, leaving, entering)
+                return self._act(Work(as_one(entering, leaving), facts, request), leaving, entering)
             finally:
                 self._parts.runtime.origin = None
 
-    def _act(self, work: Work, facts: Facts, leaving: Step, entering: Step | None) -> Outcome:
+    def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:
         """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
         started, source = time.perf_counter(), work.step.state
-        self.recorder.began(work.step, facts, held_bytes(self._parts))
-        if entering is not None:
-            self.machine.take(entering)
-        self._perform(work, source)
-        self.machine.take(leaving)
+        self.recorder.began(work.step, work.facts, held_bytes(self._parts))
+        try:
+            if entering is not None:
+                self.machine.take(entering)
+            self._perform(work, source, leaving)
+        except BaseException:
+            self._abandon()
+            raise
         for commit in work.on_commit:
             commit()
         outcome = Moved(
@@ -108,11 +113,15 @@ class Runner:
             self._tell(outcome)
         return outcome
 
-    def _perform(self, work: Work, source: TrainerState) -> None:
+    def _perform(self, work: Work, source: TrainerState, leaving: Step) -> None:
+        """Run the effects and commit; whatever goes wrong before the state has moved is undone."""
         done: list[_Done] = []
-        for effect in work.step.effects:
+        for effect in (*work.step.effects, _COMMIT):
             try:
-                done.append(_Done(effect, self.effects[effect](self._parts, work)))
+                if effect == _COMMIT:
+                    self.machine.take(leaving)
+                else:
+                    done.append(_Done(effect, self.effects[Effect(effect)](self._parts, work)))
             except DigestMismatch as error:
                 raise self._fault(work.step, effect, error, None) from error
             except UndoFailed as both:
@@ -127,15 +136,20 @@ class Runner:
         for one in reversed(done):
             try:
                 one.undo()
-            except Exception as undo_error:  # noqa: BLE001 - whatever it is, the trainer is faulted
+            except BaseException as undo_error:  # noqa: BLE001 - also an interrupt: the trainer is faulted
                 raise self._fault(step, one.effect, error, undo_error) from error
-        if self.machine.state is _RECONCILING:
-            abandon = decide(_RECONCILING, TrainerEvent.RECONCILE_ABANDONED, gather(self._parts, Request()))
-            assert isinstance(abandon, Step)  # its one selector is the origin
-            self.machine.take(abandon)
+        self._abandon()
         self.recorder.failed(step, source, effect, error, held_bytes(self._parts))
 
-    def _fault(self, step: Step, effect: str, error: BaseException, undo_error: Exception | None) -> TrainerFaulted:
+    def _abandon(self) -> None:
+        """Leave the middle of a reconcile for where it came from; does nothing elsewhere."""
+        if self.machine.state is not _RECONCILING:
+            return
+        abandon = decide(_RECONCILING, TrainerEvent.RECONCILE_ABANDONED, Facts(origin=self._parts.runtime.origin))
+        assert isinstance(abandon, Step)  # its one selector is the origin
+        self.machine.take(abandon)
+
+    def _fault(self, step: Step, effect: str, error: BaseException, undo_error: BaseException | None) -> TrainerFaulted:
         faulting = decide(self.machine.state, TrainerEvent.FAIL, Facts())
         if isinstance(faulting, Step):
             self.machine.take(faulting)

@@ -1,13 +1,15 @@
 """Named host copies of the model, with the method names that trainers use today.
 
-A tag holds content groups, each with the version of the bytes it was copied from. A backup copies
-only groups whose version differs; a restore likewise, decided by versions and never by which tag
-is called active.
+A tag holds content groups, each with the version of the bytes it was copied from. A stored group
+never changes: a backup copies what no tag holds in that version into new memory and shares the rest,
+so equal bytes are stored once however many tags hold them, and a failed backup leaves the old copy
+whole. A restore is decided by versions too, never by which tag is called active.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
@@ -15,8 +17,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lifecycle.errors import LifecycleError, UnknownTag
-from states import ACTOR, TRAINABLE_BASE
+from lifecycle.errors import ConfigError, LifecycleError, UnknownTag
+
+
+class Gate(Protocol):
+    """Decides whether a call may be made, and holds the trainer's turn while it is."""
+
+    def passing(self, call: str, tag: str) -> AbstractContextManager[None]:
+        """Enter to make the call.
+
+        Raises:
+            EventRefused: it may not be made now.
+        """
 
 
 class SnapshotSource(Protocol):
@@ -24,9 +36,6 @@ class SnapshotSource(Protocol):
 
     def versions(self) -> Mapping[str, int | None]:
         """Version of the bytes that the trainer's memory holds, by content group."""
-
-    def active_model(self) -> str:
-        """Whose bytes are in live memory."""
 
     def names(self, group: str) -> tuple[str, ...]:
         """Tensor names of a group."""
@@ -53,12 +62,26 @@ class SnapshotStore:
 
     _tags: dict[str, dict[str, _Group]] = field(default_factory=dict)
     _source: SnapshotSource | None = None
+    _gate: Gate | None = None
 
-    def connect(self, source: SnapshotSource) -> None:
-        """Attach the trainer's memory. Called once by the controller."""
+    def connect(self, source: SnapshotSource, gate: Gate | None = None) -> None:
+        """Attach the trainer's memory. Called once by the controller.
+
+        Args:
+            source: the memory.
+            gate: what decides whether a call of the user's may be made now.
+        """
+        self.check_free()
+        self._source, self._gate = source, gate
+
+    def check_free(self) -> None:
+        """Refuse a store that belongs to another trainer.
+
+        Raises:
+            ConfigError: it does.
+        """
         if self._source is not None:
-            raise LifecycleError("this SnapshotStore belongs to a trainer already; give each trainer its own")
-        self._source = source
+            raise ConfigError("this SnapshotStore belongs to a trainer already; give each trainer its own")
 
     @property
     def backup_tags(self) -> tuple[str, ...]:
@@ -88,28 +111,36 @@ class SnapshotStore:
 
         Raises:
             UnreadableTensor: the bytes are paused where they cannot be read. The tag is as before.
-            LifecycleError: the tag is ``actor`` and another model is in live memory.
+            EventRefused: see :class:`lifecycle.snapshot_gate.SnapshotGate`.
         """
+        with self._passing("backup", tag):
+            return self._backup(tag, groups)
+
+    def _backup(self, tag: str, groups: tuple[str, ...] | None) -> int:
         source = self._connected()
-        self._spare_the_actor(tag, "backup")
         versions = source.versions()
         wanted = [group for group in versions if groups is None or group in groups]
         held = self._tags.get(tag, {})
-        fresh = {group: held[group] for group in wanted if _same(held.get(group), versions[group])}
-        copied = {group: _copy_group(source, group, held.get(group)) for group in wanted if group not in fresh}
+        stored = {group: self._stored(group, versions[group]) for group in wanted}
+        shared = {group: one for group, one in stored.items() if one is not None}
+        copied = {group: _copy_group(source, group) for group in wanted if group not in shared}
         kept = {} if groups is None else {group: one for group, one in held.items() if group in versions}
-        self._tags[tag] = {**kept, **fresh, **copied}
+        self._tags[tag] = {**kept, **shared, **copied}
         return sum(_size(one) for one in copied.values())
 
     def keep(self, tag: str, group: str, version: int, tensors: Mapping[str, Tensor]) -> int:
-        """Store given tensors as one group of a tag. They are copied.
+        """Store given tensors as one group of a tag. They are copied, unless a tag holds that version already.
 
         Returns:
             The bytes copied.
         """
-        copies = {name: _host_copy(tensor) for name, tensor in tensors.items()}
-        self._tags.setdefault(tag, {})[group] = _Group(version, copies)
-        return _size(self._tags[tag][group])
+        stored = self._stored(group, version)
+        if stored is None:
+            stored = _Group(version, {name: _host_copy(tensor) for name, tensor in tensors.items()})
+            self._tags.setdefault(tag, {})[group] = stored
+            return _size(stored)
+        self._tags.setdefault(tag, {})[group] = stored
+        return 0
 
     def get(self, tag: str) -> Mapping[str, Tensor]:
         """Name to tensor of everything the tag holds: the copies themselves, read-only by contract.
@@ -138,22 +169,16 @@ class SnapshotStore:
         """Copy one tag onto another, which is created if it does not exist.
 
         Returns:
-            The bytes copied.
+            The bytes copied: 0, stored groups never change and are shared.
 
         Raises:
             UnknownTag: the source does not exist.
-            LifecycleError: the destination is ``actor`` and another model is in live memory.
+            EventRefused: see :class:`lifecycle.snapshot_gate.SnapshotGate`.
         """
         source = self._tag(src_tag)
-        if src_tag == dst_tag:
-            return 0
-        self._spare_the_actor(dst_tag, "copy")
-        copied = {
-            group: _Group(held.version, {name: _host_copy(one) for name, one in held.tensors.items()})
-            for group, held in source.items()
-        }
-        self._tags[dst_tag] = copied
-        return sum(_size(one) for one in copied.values())
+        with self._passing("copy", dst_tag):
+            self._tags[dst_tag] = dict(source)
+        return 0
 
     def restore(self, tag: str) -> int:
         """Write the tag's bytes into the trainer's memory, where they differ in version.
@@ -168,7 +193,9 @@ class SnapshotStore:
             UnknownTag: the tag does not exist.
             UnreadableTensor: the trainer's memory is paused where it cannot be written.
         """
-        return sum(self.restore_group(tag, group) for group in self._tag(tag))
+        held = self._tag(tag)
+        with self._passing("restore", tag):
+            return sum(self.restore_group(tag, group) for group in held)
 
     def restore_group(self, tag: str, group: str) -> int:
         """Write one group of a tag into the trainer's memory, if its version differs; see :meth:`restore`."""
@@ -184,15 +211,25 @@ class SnapshotStore:
 
         Raises:
             UnknownTag: the tag does not exist.
-            LifecycleError: the tag is ``actor`` and another model is in live memory.
+            EventRefused: see :class:`lifecycle.snapshot_gate.SnapshotGate`.
         """
         self._tag(tag)
-        self._spare_the_actor(tag, "release")
-        del self._tags[tag]
+        with self._passing("release", tag):
+            del self._tags[tag]
 
     def host_bytes(self) -> int:
-        """Host bytes of all copies."""
-        return sum(_size(held) for groups in self._tags.values() for held in groups.values())
+        """Host bytes of all copies, each counted once."""
+        distinct = {id(held): held for groups in self._tags.values() for held in groups.values()}
+        return sum(_size(held) for held in distinct.values())
+
+    def forget(self, group: str) -> None:
+        """Drop a group from every tag: whoever gets its name next has other bytes, and maybe another slot."""
+        for groups in self._tags.values():
+            groups.pop(group, None)
+
+    def _stored(self, group: str, version: int | None) -> _Group | None:
+        found = (one for groups in self._tags.values() if (one := groups.get(group)) and one.version == version)
+        return next(found, None) if version is not None else None
 
     def save(self) -> dict[str, dict[str, _Group]]:
         """The books as they are, for :meth:`load`. Copies no bytes."""
@@ -207,13 +244,8 @@ class SnapshotStore:
             raise UnknownTag(tag, self.backup_tags)
         return self._tags[tag]
 
-    def _spare_the_actor(self, tag: str, call: str) -> None:
-        """While another model is live, the actor's copy may be the only place where its bytes are."""
-        active = ACTOR if self._source is None else self._source.active_model()
-        if tag == ACTOR and active != ACTOR:
-            raise LifecycleError(
-                f'{call} would replace the "actor" copy while "{active}" is in live memory; switch_model("actor") first'
-            )
+    def _passing(self, call: str, tag: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._gate is None else self._gate.passing(call, tag)
 
     def _connected(self) -> SnapshotSource:
         if self._source is None:
@@ -221,17 +253,8 @@ class SnapshotStore:
         return self._source
 
 
-def _same(held: _Group | None, version: int | None) -> bool:
-    return held is not None and version is not None and held.version == version
-
-
-def _copy_group(source: SnapshotSource, group: str, old: _Group | None) -> _Group:
-    """A new copy of one group. Only the trainable base, which is large and always changes, reuses its memory."""
-    names = source.names(group)
-    reuse = old.tensors if old is not None and group == TRAINABLE_BASE and set(old.tensors) == set(names) else {}
-    if old is not None and reuse:
-        old.version = None
-    copies = {name: _host_copy(source.own_bytes(group, name), reuse.get(name)) for name in names}
+def _copy_group(source: SnapshotSource, group: str) -> _Group:
+    copies = {name: _host_copy(source.own_bytes(group, name)) for name in source.names(group)}
     return _Group(source.versions()[group], copies)
 
 
@@ -244,9 +267,8 @@ def _write_group(source: SnapshotSource, group: str, held: _Group) -> int:
     return _size(held)
 
 
-def _host_copy(tensor: Tensor, into: Tensor | None = None) -> Tensor:
-    if into is None or into.shape != tensor.shape or into.dtype != tensor.dtype:
-        into = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=torch.cuda.is_available())
+def _host_copy(tensor: Tensor) -> Tensor:
+    into = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=torch.cuda.is_available())
     return into.copy_(tensor.detach())
 
 

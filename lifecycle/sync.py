@@ -14,10 +14,9 @@ from torch import Tensor
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.engines.protocol import AdapterPayload, RolloutEngine
 from lifecycle.errors import EngineError
-from lifecycle.gather import gather
 from lifecycle.leases import WeightLease
 from lifecycle.parts import Parts, Undo, Work, nothing
-from states import EngineFacts, Read, TrainerEvent, decide_reads
+from states import EngineFacts, Read
 
 _ADAPTER = "adapter/"
 
@@ -45,27 +44,26 @@ def send_weights(parts: Parts, work: Work) -> Undo:
     Raises:
         EngineError: an engine failed; it is fenced. Engines before it are up to date and stay so.
     """
-    facts = gather(parts, work.request, TrainerEvent.UPDATE_WEIGHTS)
-    reads = decide_reads(facts)
-    behind = {one.name: one for one in facts.engines if one.stale or one.extra or one.fenced}
+    behind = {one.name: one for one in work.facts.engines if one.stale or one.extra or one.fenced}
+    promoted: set[str] = set()
     sent: dict[str, object] = {}
     work.details["engines"] = sent
     for engine in work.request.engines:
         if engine.name in behind:
             before = work.moved_bytes
-            _update_engine(parts, work, engine, behind[engine.name], reads)
+            _update_engine(parts, work, engine, behind[engine.name])
             one, moved = behind[engine.name], work.moved_bytes - before
             sent[engine.name] = {"sent": list(one.stale), "unloaded": list(one.extra), "bytes": moved}
-    _promote(parts, {group for one in behind.values() for group in one.stale if group.startswith(_ADAPTER)})
+            new = {group for group in one.stale if group.startswith(_ADAPTER)} - promoted
+            promoted |= new
+            _promote(parts, new)
     return nothing
 
 
-def _update_engine(
-    parts: Parts, work: Work, engine: RolloutEngine, behind: EngineFacts, reads: tuple[Read, ...]
-) -> None:
+def _update_engine(parts: Parts, work: Work, engine: RolloutEngine, behind: EngineFacts) -> None:
     try:
         holder = f"update_weights to {engine.name}"
-        with open_lease(parts, holder, reads, behind.stale) as lease, parts.saver.unmanaged():
+        with open_lease(parts, holder, work.step.reads, behind.stale) as lease, parts.saver.unmanaged():
             engine.begin_update()
             for name in behind.extra:
                 engine.unload_adapter(name)
@@ -119,6 +117,6 @@ def _size(tensor: Tensor) -> int:
 
 
 def _promote(parts: Parts, groups: set[str]) -> None:
-    """Adapters that an engine lacked and that every engine now holds have been pushed."""
+    """Adapters that an engine has committed have been pushed."""
     if parts.adapters is not None and groups:
         parts.adapters.pushed(tuple(sorted(group.removeprefix(_ADAPTER) for group in groups)))

@@ -19,6 +19,23 @@ class Turn:
         self._owner: int | None = None
         self._event = ""
 
+    def is_mine(self) -> bool:
+        """Whether this thread is inside an event now."""
+        return self._owner == get_ident()
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Hold the turn for a look; inside an event of this thread, such as a subscriber's, just look.
+
+        Raises:
+            BusyError: another thread's event did not end in time.
+        """
+        if self.is_mine():
+            yield
+        else:
+            with self.of("a question"):
+                yield
+
     @contextmanager
     def of(self, event: TrainerEvent | str) -> Iterator[None]:
         """Hold the turn while *event* is decided, done and committed.

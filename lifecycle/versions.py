@@ -1,14 +1,32 @@
 """The version book: which bytes the trainer's regions hold, and which ones are the actor's newest.
 
-Version ids only grow and are never used twice. Equal ids mean equal bytes: restoring a snapshot
-brings its id back, training takes a new one. No flag decides freshness.
+Version ids only grow and are never used twice, also by the next controller: an engine that outlives
+the trainer must not take the new one's bytes for the old one's. Equal ids mean equal bytes: restoring
+a snapshot brings its id back, training takes a new one. No flag decides freshness.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
+from threading import Lock
+from typing import Final
+
+_EPOCH_SHIFT: Final = 20
+"""Ids of one book before it could meet the next second's: a million; an id still fits a JSON number (53 bits)."""
+
+_last_epoch = 0
+_epoch_lock = Lock()
+
+
+def next_epoch() -> int:
+    """A number for the ids of a new book to begin with: the seconds of the clock, never the same twice."""
+    global _last_epoch  # noqa: PLW0603 - one counter a process
+    with _epoch_lock:
+        _last_epoch = max(int(time.time()), _last_epoch + 1)
+        return _last_epoch
 
 
 @dataclass
@@ -25,7 +43,7 @@ class VersionBook:
     wanted: dict[str, int] = field(default_factory=dict)
     region: dict[str, int | None] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
-    _ids: count[int] = field(default_factory=lambda: count(1))
+    _ids: count[int] = field(default_factory=lambda: count(next_epoch() << _EPOCH_SHIFT))
 
     def new_id(self) -> int:
         """An id that was never used."""

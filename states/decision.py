@@ -43,13 +43,13 @@ class Refusal(NotABool):
 
     Attributes:
         state: the state the trainer is and stays in.
-        event: the event.
+        event: the event, or the name of another call that was refused.
         edge: the row that came nearest, empty when none fits.
         verdicts: every selector and guard that was asked.
     """
 
     state: TrainerState
-    event: TrainerEvent
+    event: str
     edge: str
     verdicts: tuple[Verdict, ...]
 

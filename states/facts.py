@@ -111,6 +111,7 @@ class Facts:
     to_retire: tuple[str, ...] = field(default=(), metadata=SHARED)
     touched: tuple[str, ...] = field(default=(), metadata=SHARED)
     step_open: bool = field(default=False, metadata=SHARED)
+    step_differs: tuple[str, ...] = field(default=(), metadata=SHARED)
     step_unknown: tuple[str, ...] = field(default=(), metadata=SHARED)
     accumulated: tuple[str, ...] = field(default=(), metadata=SHARED)
     switch_target: str = field(default=ACTOR, metadata=SHARED)

@@ -42,6 +42,14 @@ def a_step_is_open(facts: Facts) -> Answer:
 
 
 @guard()
+def the_commit_names_the_open_step(facts: Facts) -> Answer:
+    """What is committed is what the open step was opened for: bytes that changed must not keep their version."""
+    named = ", ".join(facts.step_differs)
+    because = f"only in the open step or only in the commit: {named}" if named else "the commit is the open step's"
+    return not facts.step_differs, because, "commit the adapters that the step was opened with, or none to mean them"
+
+
+@guard()
 def step_adapters_are_loaded(facts: Facts) -> Answer:
     """Every adapter that the step names is loaded."""
     if facts.step_unknown:

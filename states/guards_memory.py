@@ -54,6 +54,17 @@ def nothing_strays(facts: Facts) -> Answer:
 
 
 @guard(scope="local")
+def everything_is_resident_and_known(facts: Facts) -> Answer:
+    """No region is paused, scratch included, and no tensor trains that was frozen when memory was laid out."""
+    if facts.paused_tags or facts.scratch_paused:
+        because = f"{facts.paused_tags} weight region(s) paused, scratch paused: {facts.scratch_paused}"
+        return False, because, "sleep() and wake_up() resume what was paused behind the controller"
+    names = ", ".join(facts.strays[:5])
+    because = f"frozen at attach, trainable now: {names}" if names else "every region is resident"
+    return not facts.strays, because, "freeze these tensors again, or build a new controller"
+
+
+@guard(scope="local")
 def host_has_room(facts: Facts) -> Answer:
     """The host has room for the backup that the pause writes."""
     return _room("host", facts.backup_need_bytes, facts.host_free_bytes, "free host memory, or offload to disk")

@@ -82,13 +82,14 @@ _UPDATE = tuple(
 
 _TRAINING = (
     Row("opens", E.BEGIN_STEP, AWAKE, AWAKE, (),
-        (g.no_step_in_flight, g.active_model_is_the_actor, g.live_weights_are_the_newest, g.step_adapters_are_loaded,
-         g.no_lease_over_what_the_step_changes), (Do.OPEN_STEP,)),
+        (g.no_step_in_flight, g.active_model_is_the_actor, g.live_weights_are_the_newest,
+         m.everything_is_resident_and_known, g.step_adapters_are_loaded, g.no_lease_over_what_the_step_changes),
+        (Do.OPEN_STEP,)),
     Row("commits", E.TRAINED, AWAKE, AWAKE, (rule.makes_no_actor_copy,),
-        (g.a_step_is_open, g.active_model_is_the_actor, g.step_adapters_are_loaded,
+        (g.a_step_is_open, g.the_commit_names_the_open_step, g.active_model_is_the_actor, g.step_adapters_are_loaded,
          g.no_lease_over_what_the_step_changes), (Do.COMMIT_VERSIONS,)),
     Row("commits-and-backs-up-actor", E.TRAINED, AWAKE, AWAKE, (rule.makes_actor_copy,),
-        (g.a_step_is_open, g.active_model_is_the_actor, g.step_adapters_are_loaded,
+        (g.a_step_is_open, g.the_commit_names_the_open_step, g.active_model_is_the_actor, g.step_adapters_are_loaded,
          g.no_lease_over_what_the_step_changes, g.no_lease_over_the_actor_copy),
         (Do.COMMIT_VERSIONS, Do.BACKUP_ACTOR)),
     Row("switches", E.SWITCH_MODEL, AWAKE, AWAKE, (g.switches_to_another_model,),

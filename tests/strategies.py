@@ -128,6 +128,7 @@ _PLACEMENTS: Final[dict[str, dict[str, Any]]] = {
 
 SHARED_DEVIATIONS: Final[dict[str, Deviation]] = {
     "a step is open": lambda facts: replace(facts, step_open=not facts.step_open),
+    "the commit names another adapter than the step": _set(step_differs=("B",)),
     "the step names an unknown adapter": _set(step_unknown=("C",)),
     "the step touches the trainable base": _set(touched=(ADAPTER, TRAINABLE_BASE)),
     "no gradients are accumulated": _set(accumulated=()),

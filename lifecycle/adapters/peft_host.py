@@ -118,7 +118,7 @@ class PeftAdapters(AdapterHost):
         self._set_scale(one.slot, prepared.alpha / prepared.rank)
 
     def uninstall(self, name: str) -> None:
-        """Record that the slot of *name* is empty and let the registry free it. No bytes.
+        """Record that the slot of *name* is empty. No bytes.
 
         Raises:
             AdapterError: it is not loaded.
@@ -126,7 +126,11 @@ class PeftAdapters(AdapterHost):
         gone = self._find(name)
         del self._loaded[name]
         self._set_scale(gone.slot, 0.0)
-        self.registry.release(_desired(gone))
+
+    def freed(self, adapters: tuple[DesiredAdapter, ...]) -> None:
+        """The reconcile that uninstalled these is committed: the registry may give their slots out again."""
+        for one in adapters:
+            self.registry.release(_desired(one))
 
     def reinstate(self, loaded: Mapping[str, DesiredAdapter]) -> None:
         """Undo: put the record of what is loaded back to an earlier answer of :meth:`loaded`. No bytes.

@@ -76,7 +76,10 @@ class AdapterHost(Protocol):
         """Record that the slot now holds this adapter: its rank, scale and targets. No bytes."""
 
     def uninstall(self, name: str) -> None:
-        """Record that the slot of *name* is empty and let the registry free it. No bytes."""
+        """Record that the slot of *name* is empty. No bytes; the registry keeps the slot until :meth:`freed`."""
+
+    def freed(self, adapters: tuple[DesiredAdapter, ...]) -> None:
+        """The reconcile that uninstalled these is committed: their slots may be given out again. Does not fail."""
 
     def reinstate(self, loaded: Mapping[str, DesiredAdapter]) -> None:
         """Undo: put the record of what is loaded back to an earlier answer of :meth:`loaded`. No bytes."""

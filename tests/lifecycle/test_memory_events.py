@@ -260,8 +260,9 @@ def test_a_corrupt_disk_backup_faults_the_trainer_and_recover_mends_it_from_the_
         world.trainer.wake_up()
 
     assert world.trainer.state is TrainerState.FAULTED
-    with pytest.raises(EventRefused, match="recover"):
-        world.trainer.begin_step(["A"])
+    for call in (lambda: world.trainer.begin_step(["A"]), world.trainer.weights, lambda: world.trainer.live("eval")):
+        with pytest.raises(EventRefused, match=r"recover|wake_up"):
+            call()
     outcome = world.trainer.recover()
     assert isinstance(outcome, Moved)
     assert dict(outcome.details)["mended"] == ["frozen-base"]
@@ -275,7 +276,7 @@ def test_a_corrupt_backup_without_another_copy_stays_faulted_and_says_so(tmp_pat
     content = bytes_of(world.model.p)
     world.trainer.sleep(offload=True)
     corrupt(tmp_path, content)
-    world.trainer.snapshots.release("actor")
+    world.trainer.snapshots._tags.clear()  # the gate would not let anybody
     with pytest.raises(TrainerFaulted, match="trainable-base"):
         world.trainer.wake_up()
     with pytest.raises(TrainerFaulted, match="no copy of it is kept"):

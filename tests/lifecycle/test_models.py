@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
-from lifecycle import ConfigError, EventRefused, LifecycleError, Moved, Unchanged, UnknownTag
+from lifecycle import ConfigError, EventRefused, HostArena, Moved, Unchanged, UnknownTag
 from tests.lifecycle.world import FakeEngine, World, make_world
 
 
@@ -113,17 +115,88 @@ def test_tensors_that_do_not_cover_a_content_group_are_refused() -> None:
 
 
 def test_snapshots_restore_by_version_not_by_the_name_of_the_active_tag() -> None:
-    """A restore of the same tag writes if the live bytes are others."""
-    world = make_world()
+    """A restore of the active model writes what is not live in its version, and only that."""
+    world = ref_world()
     store = world.trainer.snapshots
-    store.backup("actor")
-    before = world.all_bytes()["lora_a.0"]
-    world.train("A")
-    moved = store.restore("actor")
+    versions = world.trainer._parts.versions
+    before = world.all_bytes()
+    assert store.restore("ref") == 0
+    versions.region["frozen-base"] = None
+    moved = store.restore("ref")
 
     assert moved > 0
-    assert world.all_bytes()["lora_a.0"] == before
-    assert store.restore("actor") == 0
+    assert versions.region["frozen-base"] == store.versions("ref")["frozen-base"]
+    assert world.all_bytes() == before
+
+
+def test_a_restore_that_would_lose_the_live_bytes_is_refused() -> None:
+    """Training went on since the copy: nothing else holds what the restore would overwrite."""
+    world = make_world()
+    world.trainer.snapshots.backup("actor")
+    world.train("A")
+    before = world.all_bytes()
+    with pytest.raises(EventRefused, match="overwritten without a copy: buffers, adapter/A"):
+        world.trainer.snapshots.restore("actor")
+
+    assert world.all_bytes() == before
+
+
+def test_the_last_readable_copy_cannot_be_released(tmp_path: Path) -> None:
+    """Offloaded to disk, the copy is what a sync reads."""
+    world = make_world(arena=HostArena(disk_dir=str(tmp_path)), offload_target="disk")
+    world.trainer.sleep(offload=True)
+    with pytest.raises(EventRefused, match="last readable copy of: frozen-base"):
+        world.trainer.snapshots.release("actor")
+
+    assert world.trainer.snapshots.has("actor")
+
+
+def test_a_copy_is_neither_replaced_nor_dropped_under_a_reader() -> None:
+    """A lease over a snapshot pins it."""
+    world = make_world(strategy="duplicate")
+    world.trainer.sleep(offload=True)
+    with world.trainer.weights("reader"):
+        for call in (world.trainer.snapshots.backup, world.trainer.snapshots.release):
+            with pytest.raises(EventRefused, match="read by: reader"):
+                call("actor")
+
+
+def test_half_trained_bytes_are_never_kept() -> None:
+    """While a step is open they are of no version."""
+    world = make_world()
+    with world.trainer.step(["A"]):
+        for call in (world.trainer.snapshots.backup, world.trainer.keep_model):
+            with pytest.raises(EventRefused, match="step"):
+                call("old_actor")
+
+    assert world.trainer.snapshots.backup_tags == ()
+
+
+def test_a_kept_model_shares_the_bytes_that_it_has_in_common() -> None:
+    """Equal versions are stored once, however many tags hold them."""
+    world = make_world()
+    store = world.trainer.snapshots
+    once = store.backup("actor")
+    for tag in ("ref", "teacher", "old_actor"):
+        assert world.trainer.keep_model(tag) == 0
+
+    assert store.host_bytes() == once
+
+
+def test_an_adapter_that_gets_the_name_of_another_is_not_in_that_ones_copies() -> None:
+    """A kept model's copy of the old tenant must not be written into the new one."""
+    world = make_world(with_ref=True)
+    world.trainer.snapshots.backup("actor")
+    world.trainer.keep_model("ref")
+    world.host.deregister("A")
+    world.trainer.reconcile_adapters()
+    world.host.register("A", 2, seed=9)
+    world.trainer.reconcile_adapters()
+    before = world.all_bytes()
+    world.trainer.switch_model("ref")
+
+    assert "adapter/A" not in world.trainer.snapshots.versions("ref")
+    assert world.all_bytes() == before
 
 
 def test_an_unknown_snapshot_tag_is_an_error_and_creates_nothing() -> None:
@@ -148,7 +221,7 @@ def test_the_actor_copy_is_spared_while_another_model_is_live() -> None:
         lambda: store.copy(src_tag="ref", dst_tag="actor"),
         lambda: store.release("actor"),
     ):
-        with pytest.raises(LifecycleError, match="switch_model"):
+        with pytest.raises(EventRefused, match="switch_model"):
             call()
 
     assert dict(store.versions("actor")) == versions
@@ -166,11 +239,11 @@ def test_a_lost_group_that_the_active_model_does_not_keep_comes_from_the_actors_
 
 
 def test_a_copied_tag_is_independent_of_its_source() -> None:
-    """Copy creates the destination; releasing the source leaves it whole."""
+    """Copy creates the destination without moving a byte; releasing the source leaves it whole."""
     world = make_world()
     store = world.trainer.snapshots
     store.backup("actor")
-    store.copy(src_tag="actor", dst_tag="old_actor")
+    assert store.copy(src_tag="actor", dst_tag="old_actor") == 0
     kept = store.get("old_actor")["lora_a.0"].clone()
     store.release("actor")
 

@@ -189,3 +189,36 @@ def test_engines_of_their_own_device_keep_their_memory_in_a_handoff() -> None:
         pass
 
     assert not any(call.startswith(("release", "resume")) for call in engine.calls)
+
+
+def test_an_engine_that_cannot_release_does_not_keep_the_others_or_the_trainer() -> None:
+    """Every engine is released and the trainer wakes; then the error is raised."""
+    world, bad, good = make_world(), FakeEngine("E0", resident=set()), FakeEngine("E1", resident=set())
+
+    def stuck(tags: object) -> None:
+        raise EngineError("E0", "stuck")
+
+    bad.release = stuck  # type: ignore[method-assign,assignment]
+    with pytest.raises(EngineError, match="stuck"), world.trainer.handoff([bad, good]):
+        pass
+
+    assert good.resident == set()
+    assert world.trainer.state is TrainerState.AWAKE
+
+
+def test_a_handoff_that_is_refused_at_once_touches_no_engine() -> None:
+    """A step is open: the engines keep what they have."""
+    world, engine = make_world(), FakeEngine()
+    with world.trainer.step(["A"]), pytest.raises(EventRefused), world.trainer.handoff([engine]):
+        pytest.fail("the block must not run")
+
+    assert engine.calls == []
+
+
+def test_an_adapter_that_one_engine_has_committed_is_active_though_another_engine_failed() -> None:
+    """It is served; the other engine is repaired by the next pass."""
+    world, good, bad = make_world(), FakeEngine("E0"), FakeEngine("E1", fails_at="commit")
+    with pytest.raises(TransitionFailed):
+        world.trainer.update_weights([good, bad])
+
+    assert set(world.host.pushes) == {"A", "B"}

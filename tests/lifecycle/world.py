@@ -89,6 +89,9 @@ class SlotHost:
     def uninstall(self, name: str) -> None:
         del self.holds[name]
 
+    def freed(self, adapters: tuple[DesiredAdapter, ...]) -> None:
+        """The dict has no slots to free."""
+
     def reinstate(self, loaded: Mapping[str, DesiredAdapter]) -> None:
         self.holds = dict(loaded)
 

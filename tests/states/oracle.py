@@ -232,6 +232,8 @@ def _begin_step(state: str, facts: Facts) -> Ruling:
         return _REFUSED
     dangers = _dangers_of_training(facts) | {
         "two steps at once": facts.step_open,
+        "the step would touch paused memory": facts.paused_tags > 0 or facts.scratch_paused,
+        "bytes that count as frozen would change": bool(facts.strays),
         "the step would compute on other bytes": any(one.live != one.version for one in facts.contents),
     }
     return _try("moves", "awake", _named(dangers))
@@ -243,6 +245,7 @@ def _trained(state: str, facts: Facts) -> Ruling:
     copies = needs_second_copy(facts)
     dangers = _dangers_of_training(facts) | {
         "no step was open": not facts.step_open,
+        "changed bytes would keep their version": bool(facts.step_differs),
         "a reader of the actor copy would see other bytes": copies and _copy_under_a_reader(facts),
     }
     return _try("moves", "awake", _named(dangers), copies_actor=copies)
