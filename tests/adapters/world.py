@@ -53,10 +53,11 @@ def load(into: PeftAdapters, name: str) -> None:
 
 
 def unload(into: PeftAdapters, name: str) -> None:
-    """What the controller does with a retired one: zero the bytes, uninstall."""
-    slot = into.slot_of(name)
+    """What the controller does with a retired one: zero the bytes, uninstall, and commit."""
+    slot, gone = into.slot_of(name), into.loaded()[name]
     write(into, slot, {key: torch.zeros_like(one) for key, one in into.slot_tensors(slot).items()})
     into.uninstall(name)
+    into.freed((gone,))
 
 
 def write(into: PeftAdapters, slot: int, values: Mapping[str, Tensor]) -> None:
