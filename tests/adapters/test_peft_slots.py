@@ -109,8 +109,9 @@ def test_a_model_that_is_wrapped_already_is_refused() -> None:
     with quiet():
         wrapped = peft.get_peft_model(llama(), peft.LoraConfig(r=2, target_modules=["k_proj"]))
 
-    with pytest.raises(ConfigError, match="wrapped by PEFT already"):
-        PeftAdapters(wrapped, slots=1, rank=2, target_modules=("o_proj",))
+    for model in (wrapped, wrapped.get_base_model()):
+        with pytest.raises(ConfigError, match="wrapped by PEFT already"):
+            PeftAdapters(model, slots=1, rank=2, target_modules=("o_proj",))
 
 
 def test_without_peft_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,9 +159,12 @@ def test_installing_and_uninstalling_write_no_bytes() -> None:
     after_install = [bool(one.any()) for one in made.slot_tensors(0).values()]
     load(made, "a")
     kept = {name: one.detach().clone() for name, one in made.slot_tensors(0).items()}
-    made.uninstall("a")
+    with made.use("a"):
+        made.uninstall("a")
+        emptied = logits(made.model)
 
     assert not any(after_install)
+    assert torch.equal(emptied, logits(llama()))
     assert all(torch.equal(kept[name], one) for name, one in made.slot_tensors(0).items())
 
 
