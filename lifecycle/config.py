@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +34,8 @@ class LifecycleConfig:
         host_budget_bytes: host memory that backups may take; None asks the operating system.
         audit_failure: ``"stop"`` raises when the log cannot be written, ``"continue"`` goes on and
             reports it. What a transition did does not depend on it.
-        event_timeout_s: how long a thread waits for another thread's event, in seconds.
+        event_timeout_s: how long a thread waits for another thread's event, in seconds; finite, and no more
+            than :data:`threading.TIMEOUT_MAX`.
 
     Raises:
         ConfigError: a value that does not exist or a combination that cannot work.
@@ -54,20 +57,39 @@ class LifecycleConfig:
     def __post_init__(self) -> None:
         """Check every value."""
         for name in ("colocate", "lora", "with_ref", "with_teacher", "keep_old_actor"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is {getattr(self, name)!r}; use True or False")
-        if self.offload_target not in _TARGETS:
+            _check_flag(name, getattr(self, name))
+        if not _is_one_of(self.offload_target, _TARGETS):
             raise ConfigError(f"offload_target is {self.offload_target!r}; use 'cpu', 'disk' or None")
-        if self.strategy not in tuple(Strategy):
+        if not _is_one_of(self.strategy, tuple(Strategy)):
             raise ConfigError(f"strategy is {self.strategy!r}; use one of {', '.join(Strategy)}")
-        if self.audit_failure not in _AUDIT_FAILURES:
+        if not _is_one_of(self.audit_failure, _AUDIT_FAILURES):
             raise ConfigError(f"audit_failure is {self.audit_failure!r}; use 'stop' or 'continue'")
-        if not _NAME.fullmatch(self.model):
+        if not isinstance(self.model, str) or not _NAME.fullmatch(self.model):
             raise ConfigError(f"model is {self.model!r}; use letters, digits, dot, underscore and dash")
-        if self.host_budget_bytes is not None and self.host_budget_bytes < 0:
-            raise ConfigError(f"host_budget_bytes is {self.host_budget_bytes}; use a number of bytes or None")
-        if not self.event_timeout_s > 0:
-            raise ConfigError(f"event_timeout_s is {self.event_timeout_s}; use a positive number of seconds")
+        if not isinstance(self.frozen_buffers, tuple) or not all(isinstance(one, str) for one in self.frozen_buffers):
+            raise ConfigError(f"frozen_buffers is {self.frozen_buffers!r}; use a tuple of patterns")
+        budget = self.host_budget_bytes
+        if budget is not None and (not _is_whole(budget) or budget < 0):
+            raise ConfigError(f"host_budget_bytes is {budget!r}; use a number of bytes or None")
+        self._check_timeout()
+
+    def _check_timeout(self) -> None:
+        timeout, longest = self.event_timeout_s, threading.TIMEOUT_MAX
+        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if not is_number or not 0 < timeout <= longest:
+            raise ConfigError(f"event_timeout_s is {timeout!r}; use a positive number of seconds up to {longest:.0f}")
+
+    def facts_settings(self) -> dict[str, Any]:
+        """What guards may know of the configuration: these keyword arguments of :class:`states.Facts`."""
+        return {
+            "colocate": self.colocate,
+            "lora": self.lora,
+            "offload_target": self.offload_target,
+            "with_ref": self.with_ref,
+            "with_teacher": self.with_teacher,
+            "keep_old_actor": self.keep_old_actor,
+            "strategy": self.strategy,
+        }
 
     @classmethod
     def from_args(
@@ -78,27 +100,62 @@ class LifecycleConfig:
         Args:
             args: has some of ``colocate``, ``lora_rank``, ``lora_adapter_path``, ``offload_train``,
                 ``offload_train_target``, ``keep_old_actor``. A missing one counts as not given;
-                ``offload_train`` left at None follows ``colocate``, as it does there.
+                ``offload_train`` left at None follows ``colocate``, as it does there. Without offload
+                ``offload_train_target`` is ignored: there it has a default, so it says nothing then.
             with_ref: whether a reference model is kept (there it is an argument of the actor).
             with_teacher: whether a teacher is kept.
             **overrides: further fields of this class.
 
         Raises:
-            ConfigError: contradictory or impossible arguments.
+            ConfigError: an argument of another type than there, or one that cannot work.
         """
-        colocate = bool(getattr(args, "colocate", False))
-        rank = getattr(args, "lora_rank", 0) or 0
-        if rank < 0:
-            raise ConfigError(f"lora_rank is {rank}; use 0 (no LoRA) or a positive rank")
-        offload_train = getattr(args, "offload_train", None)
+        colocate = _flag(args, "colocate") or False
+        offload_train = _flag(args, "offload_train")
+        offloads = colocate if offload_train is None else offload_train
         target = getattr(args, "offload_train_target", None)
-        offloads = colocate if offload_train is None else bool(offload_train)
         return cls(
             colocate=colocate,
-            lora=rank > 0 or bool(getattr(args, "lora_adapter_path", None)),
-            offload_target=(target or "cpu") if offloads else None,
+            lora=_rank(args) > 0 or _has_adapter_path(args),
+            offload_target=("cpu" if target is None else target) if offloads else None,
             with_ref=with_ref,
             with_teacher=with_teacher,
-            keep_old_actor=bool(getattr(args, "keep_old_actor", False)),
+            keep_old_actor=_flag(args, "keep_old_actor") or False,
             **overrides,
         )
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_one_of(value: object, known: tuple[str | None, ...]) -> bool:
+    return (value is None or isinstance(value, str)) and value in known
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r}; use True or False")
+
+
+def _flag(args: Any, name: str) -> bool | None:
+    """A yes or no of the namespace, None where it is missing or not given."""
+    value: bool | None = getattr(args, name, None)
+    if value is not None:
+        _check_flag(name, value)
+    return value
+
+
+def _rank(args: Any) -> int:
+    rank = getattr(args, "lora_rank", None)
+    if rank is None:
+        return 0
+    if not _is_whole(rank) or rank < 0:
+        raise ConfigError(f"lora_rank is {rank!r}; use 0 (no LoRA) or a positive whole number")
+    return int(rank)
+
+
+def _has_adapter_path(args: Any) -> bool:
+    path = getattr(args, "lora_adapter_path", None)
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"lora_adapter_path is {path!r}; use a path, or None for no adapter")
+    return bool(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from argparse import Namespace
+from dataclasses import fields
 from itertools import product
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import nn
 
 from lifecycle import ConfigError, HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
+from states import Facts
 from tests.lifecycle.world import FakeEngine, TinyModel, make_world
 
 
@@ -196,3 +199,100 @@ def test_materialising_the_optimizer_changes_no_parameter() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.5
     assert float(optimizer.state[model.p]["step"]) == 0.0
     assert trainer.facts().strays == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("offload_target", 1),
+        ("offload_target", ["cpu"]),
+        ("offload_target", torch.ones(2)),
+        ("strategy", None),
+        ("strategy", torch.ones(2)),
+        ("audit_failure", True),
+        ("model", 7),
+        ("model", None),
+        ("frozen_buffers", "rotary*"),
+        ("frozen_buffers", (1,)),
+        ("host_budget_bytes", "8"),
+        ("host_budget_bytes", 8.0),
+        ("host_budget_bytes", True),
+        ("event_timeout_s", "600"),
+        ("event_timeout_s", None),
+        ("event_timeout_s", True),
+        ("lora", 1),
+        ("with_ref", None),
+    ],
+)
+def test_a_value_of_another_type_is_refused_by_name(field: str, value: object) -> None:
+    """Nothing is converted silently, and no foreign error gets through: a string of patterns is not a tuple of them."""
+    with pytest.raises(ConfigError, match=f"^{field} is "):
+        LifecycleConfig(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("timeout_s", [float("inf"), threading.TIMEOUT_MAX * 1.01, 10**400])
+def test_a_timeout_that_no_lock_can_wait_for_is_refused(timeout_s: float) -> None:
+    """A lock would answer with OverflowError, at the first event and not when the configuration is built."""
+    with pytest.raises(ConfigError, match="event_timeout_s"):
+        LifecycleConfig(event_timeout_s=timeout_s)
+
+
+def test_the_longest_timeout_is_one_that_a_lock_can_wait_for() -> None:
+    """The bound is the operating system's own, and no less."""
+    config = LifecycleConfig(event_timeout_s=threading.TIMEOUT_MAX)
+
+    assert threading.Lock().acquire(timeout=config.event_timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lora_rank", "8"),
+        ("lora_rank", 8.0),
+        ("lora_rank", True),
+        ("lora_rank", [8]),
+        ("lora_adapter_path", 3),
+        ("colocate", "yes"),
+        ("offload_train", "no"),
+        ("offload_train", 0),
+        ("keep_old_actor", "false"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_name(name: str, value: object) -> None:
+    """A string "no" would otherwise count as yes."""
+    with pytest.raises(ConfigError, match=f"{name} is "):
+        LifecycleConfig.from_args(Namespace(**{name: value}))
+
+
+@pytest.mark.parametrize("target", [1, "", ["disk"]])
+def test_a_target_of_another_type_is_not_taken_for_the_default(target: object) -> None:
+    """Only a missing target means the host."""
+    with pytest.raises(ConfigError, match="offload_target is "):
+        LifecycleConfig.from_args(Namespace(colocate=True, offload_train_target=target))
+
+
+def test_every_argument_may_be_left_at_none() -> None:
+    """As argument parsers do for what was not given."""
+    names = ("colocate", "lora_rank", "lora_adapter_path", "offload_train", "offload_train_target", "keep_old_actor")
+    config = LifecycleConfig.from_args(Namespace(**dict.fromkeys(names)))
+
+    assert config == LifecycleConfig(colocate=False, lora=False, offload_target=None)
+
+
+def test_facts_know_of_the_configuration_what_it_says() -> None:
+    """Each setting under its own name, all of them opposite to what facts assume by themselves."""
+    config = LifecycleConfig(
+        colocate=False,
+        lora=False,
+        offload_target="disk",
+        with_ref=True,
+        with_teacher=True,
+        keep_old_actor=True,
+        strategy="duplicate",
+    )
+    settings, assumed = config.facts_settings(), Facts()
+    shared = {one.name for one in fields(LifecycleConfig)} & {one.name for one in fields(Facts)}
+
+    assert settings.keys() == shared
+    assert all(value == getattr(config, name) != getattr(assumed, name) for name, value in settings.items())
+    assert Facts(**settings).shared().items() >= settings.items()
