@@ -141,16 +141,9 @@ class _Turn:
                 self._contents = tuple(map(_backed_up, self._contents))
 
     def _facts(self, **asked: Any) -> Facts:
-        config = self.config
         has_copy = any(one.copy_version(ACTOR) for one in self._contents)
         return Facts(
-            colocate=config.colocate,
-            lora=config.lora,
-            offload_target=config.offload_target,
-            with_ref=config.with_ref,
-            with_teacher=config.with_teacher,
-            keep_old_actor=config.keep_old_actor,
-            strategy=config.strategy,
+            **self.config.facts_settings(),
             active_model=self._active,
             models=(*self.others, *((ACTOR,) if has_copy else ())),
             contents=self._contents,

@@ -55,15 +55,7 @@ def explain(
 
 
 def _rules(config: LifecycleConfig) -> tuple[Verdict, Verdict]:
-    facts = Facts(
-        colocate=config.colocate,
-        lora=config.lora,
-        offload_target=config.offload_target,
-        with_ref=config.with_ref,
-        with_teacher=config.with_teacher,
-        keep_old_actor=config.keep_old_actor,
-        strategy=config.strategy,
-    )
+    facts = Facts(**config.facts_settings())
     return weight_sync_reads_saver_backup(facts), enable_weight_backup(facts)
 
 

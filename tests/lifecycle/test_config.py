@@ -279,20 +279,28 @@ def test_every_argument_may_be_left_at_none() -> None:
     assert config == LifecycleConfig(colocate=False, lora=False, offload_target=None)
 
 
-def test_facts_know_of_the_configuration_what_it_says() -> None:
-    """Each setting under its own name, all of them opposite to what facts assume by themselves."""
-    config = LifecycleConfig(
-        colocate=False,
-        lora=False,
-        offload_target="disk",
-        with_ref=True,
-        with_teacher=True,
-        keep_old_actor=True,
-        strategy="duplicate",
-    )
-    settings, assumed = config.facts_settings(), Facts()
+OPPOSITES = {
+    "colocate": False,
+    "lora": False,
+    "offload_target": "disk",
+    "with_ref": True,
+    "with_teacher": True,
+    "keep_old_actor": True,
+    "strategy": "duplicate",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), OPPOSITES.items())
+def test_a_setting_reaches_the_facts_under_its_own_name(name: str, value: object) -> None:
+    """One setting at a time is not what facts assume by themselves; the others are."""
+    config = LifecycleConfig(**{name: value})  # type: ignore[arg-type]
+
+    assert Facts(**config.facts_settings()) == Facts(**{name: value})  # type: ignore[arg-type]
+    assert Facts(**config.facts_settings()) != Facts()
+
+
+def test_facts_know_every_setting_that_they_have_a_name_for() -> None:
+    """A setting that is new in both is not forgotten between them."""
     shared = {one.name for one in fields(LifecycleConfig)} & {one.name for one in fields(Facts)}
 
-    assert settings.keys() == shared
-    assert all(value == getattr(config, name) != getattr(assumed, name) for name, value in settings.items())
-    assert Facts(**settings).shared().items() >= settings.items()
+    assert LifecycleConfig().facts_settings().keys() == shared == OPPOSITES.keys()
