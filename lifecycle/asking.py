@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import AdapterError, EventRefused
+from lifecycle.errors import AdapterError, ConfigError, EventRefused
 from lifecycle.gather import gather
 from lifecycle.leases import WeightLease
 from lifecycle.outcome import Explanation
@@ -67,6 +67,8 @@ class Asking:
         engines: Iterable[RolloutEngine] = (),
     ) -> Explanation:
         """What the event would do now, and why. Changes nothing."""
+        if event not in tuple(TrainerEvent):
+            raise ConfigError(f"{event!r} is no event; the events are: {', '.join(TrainerEvent)}")
         asked = TrainerEvent(event)
         request = Request(tuple(sorted(set(adapters))), target, tuple(engines))
         with self._runner.turn.looking():

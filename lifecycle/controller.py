@@ -13,8 +13,8 @@ from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.asking import Asking
 from lifecycle.audit import MemoryAudit
 from lifecycle.config import LifecycleConfig
-from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import AuditError, ConfigError
+from lifecycle.engines.protocol import RolloutEngine, checked
+from lifecycle.errors import AuditError
 from lifecycle.gather import gather
 from lifecycle.handoff import handoff
 from lifecycle.models import keep_model
@@ -141,13 +141,9 @@ class TrainerLifecycle(Asking):
         """Send every engine what it lacks, from the decided source.
 
         Raises:
-            ConfigError: two engines have the same name; their versions could not be told apart.
+            ConfigError: one of them is no engine, or two have the same name.
         """
-        targets = tuple(engines)
-        names = [engine.name for engine in targets]
-        if len(set(names)) < len(names):
-            raise ConfigError(f"two engines have the same name: {', '.join(sorted(names))}; name each one for itself")
-        return self._send(TrainerEvent.UPDATE_WEIGHTS, engines=targets)
+        return self._send(TrainerEvent.UPDATE_WEIGHTS, engines=checked(engines))
 
     # Training
 
@@ -235,7 +231,7 @@ class TrainerLifecycle(Asking):
 
     def handoff(self, engines: Iterable[RolloutEngine]) -> AbstractContextManager[None]:
         """The whole turn to the engines and back; see :func:`lifecycle.handoff.handoff`."""
-        return handoff(self, tuple(engines))
+        return handoff(self, checked(engines))
 
     def _send(
         self,

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from lifecycle import memory
 from lifecycle.engines.protocol import EngineReport, RolloutEngine
-from lifecycle.errors import EngineError
 from lifecycle.parts import Parts, Request
 from lifecycle.saver import Backup, TagInfo
 from states import ContentFacts, EngineFacts, Facts, TrainerEvent
@@ -112,8 +111,8 @@ def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], par
     groups = tuple(one.group for one in contents)
     try:
         report = engine.report()
-    except EngineError as error:
-        return EngineFacts(engine.name, None, groups, (), f"it does not answer: {error.why}")
+    except Exception as error:  # noqa: BLE001 - whatever an engine raises, what it holds is unknown
+        return EngineFacts(engine.name, None, groups, (), f"it does not answer: {type(error).__name__}: {error}")
     return EngineFacts(
         name=engine.name,
         weights_resident="weights" in report.resident,

@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from lifecycle.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class AdapterPayload:
@@ -85,3 +87,22 @@ class RolloutEngine(Protocol):
 
     def resume(self, tags: Iterable[str]) -> None:
         """Take the memory of these tags again; those that are resident are skipped."""
+
+
+def checked(engines: Iterable[RolloutEngine]) -> tuple[RolloutEngine, ...]:
+    """The engines of one call.
+
+    Raises:
+        ConfigError: it is no collection of engines, or two have the same name: their versions could
+            not be told apart.
+    """
+    if not isinstance(engines, Iterable):
+        raise ConfigError(f"{type(engines).__name__} is not a collection of engines; pass a list, also for one engine")
+    found = tuple(engines)
+    strangers = [type(one).__name__ for one in found if not isinstance(one, RolloutEngine)]
+    if strangers:
+        raise ConfigError(f"no rollout engine (lifecycle.engines.RolloutEngine): {', '.join(strangers)}")
+    names = sorted(one.name for one in found)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two engines have the same name: {', '.join(names)}; name each one for itself")
+    return found

@@ -218,3 +218,28 @@ def test_two_engines_of_one_name_are_refused() -> None:
     """Their versions could not be told apart."""
     with pytest.raises(ConfigError, match="same name"):
         make_world().trainer.update_weights([FakeEngine(), FakeEngine()])
+
+
+@pytest.mark.parametrize("engines", [FakeEngine(), [object()], None])
+def test_what_is_no_list_of_engines_is_refused_before_anything_happens(engines: object) -> None:
+    """A clear error, not one from deep inside, and the trainer stays awake."""
+    world = make_world()
+    for call in (world.trainer.update_weights, world.trainer.handoff):
+        with pytest.raises(ConfigError, match="engine"):
+            call(engines)  # type: ignore[arg-type]
+
+    assert world.trainer.state is TrainerState.AWAKE
+
+
+def test_an_engine_that_breaks_when_it_is_asked_is_unknown() -> None:
+    """Whatever it raises: the push is refused, the reason says what."""
+    world, engine = make_world(), FakeEngine()
+    engine.report = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(EventRefused, match="weights released or unknown: E0"):
+        world.trainer.update_weights([engine])
+
+
+def test_an_event_that_does_not_exist_cannot_be_explained() -> None:
+    """The error lists those that do."""
+    with pytest.raises(ConfigError, match="reconcile_adapters"):
+        make_world().trainer.explain("slep")
