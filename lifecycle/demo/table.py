@@ -22,7 +22,7 @@ def turn_table(report: DemoReport) -> Table:
     title = f"{len(report.turns)} turns in {report.seconds:.1f} s, rewards by adapter, bytes in MiB"
     table = Table(title=title, caption=_caption(report), box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("turn", justify="right")
-    table.add_column("states passed")
+    table.add_column("states passed", overflow="fold", min_width=len("awake>sleep>disk>awake"))
     for name in (*names, "on host", "moved", "logprob diff"):
         table.add_column(name, justify="right")
     for turn in report.turns:
