@@ -216,7 +216,11 @@ def test_a_bad_option_is_one_clear_line_and_exit_code_two(
 
 def test_an_interrupt_leaves_a_readable_log_and_nothing_else(tmp_path: Path) -> None:
     """Ctrl-C in the middle of a run with files on disk: exit code 130, one line, a log that reads. FB-20."""
-    program = "import typer; from lifecycle.cli.demo import demo; app = typer.Typer(); app.command()(demo); app()"
+    # A shell's background jobs ignore the interrupt and hand that down; this one is to hear it wherever it runs.
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    program = (
+        f"{listen}; import typer; from lifecycle.cli.demo import demo; app = typer.Typer(); app.command()(demo); app()"
+    )
     command = [sys.executable, "-c", program, "--turns", "1000", "--offload-target", "disk", "--out", str(tmp_path)]
     log = tmp_path / "audit.jsonl"
     running = subprocess.Popen(
@@ -230,7 +234,10 @@ def test_an_interrupt_leaves_a_readable_log_and_nothing_else(tmp_path: Path) -> 
     while running.poll() is None and not (log.exists() and log.read_text().count('"wake_up"') >= 2):
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    output, errors = running.communicate()
+    try:
+        output, errors = running.communicate(timeout=60)
+    finally:
+        running.kill()
     records = read_log(log)
 
     assert running.returncode == 130, errors
