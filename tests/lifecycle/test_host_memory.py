@@ -44,6 +44,8 @@ class Engine:
     def unload_adapter(self, name): pass
     def commit_update(self): pass
     def abort_update(self): pass
+    def release(self, tags): pass
+    def resume(self, tags): pass
 
 model = TinyModel()
 for index in range(4):
@@ -58,6 +60,8 @@ baseline, device = held(), arena.usage().device_bytes
 def host_bytes():
     return held() - baseline + device - arena.usage().device_bytes
 
+if settings.get("with_ref"):
+    trainer.keep_model("ref")
 figures, edges = [], []
 for turn in range(2):
     host.register("A" if turn % 2 else "B", turn % 2)
