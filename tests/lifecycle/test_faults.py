@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle import HostArena, Moved, TrainerFaulted, TrainerState, TransitionFailed
-from states import TABLE, Effect, RowKind
+from lifecycle import HostArena, Moved, ReentrantEvent, TrainerFaulted, TrainerState, TransitionFailed
+from states import TABLE, Effect, RowKind, Step
 from tests.lifecycle.test_refusals import everything, fault
 from tests.lifecycle.world import FakeEngine, World, make_world
 
@@ -202,3 +202,115 @@ def test_a_step_that_raises_is_aborted_and_its_bytes_count_as_changed() -> None:
 
     assert "adapter:A" in engine.calls
     assert not world.trainer.facts().step_open
+
+
+def test_a_switch_that_fails_half_way_brings_back_what_it_had_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of another model is no model: the actor is live again, bit for bit."""
+    world = make_world(with_ref=True, trainable=True)
+    world.trainer.snapshots.backup("actor")
+    base = world.trainer._parts.inventory.base
+    other = {name: one.detach() + 1 for group in ("frozen-base", "trainable-base") for name, one in base[group].items()}
+    world.trainer.keep_model("ref", other)
+    before = everything(world)
+    store = world.trainer.snapshots
+    original, calls = store.restore_group, [0]
+
+    def failing(tag: str, group: str) -> int:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise OSError("injected")
+        return original(tag, group)
+
+    monkeypatch.setattr(store, "restore_group", failing)
+    with pytest.raises(TransitionFailed, match="injected"):
+        world.trainer.switch_model("ref")
+
+    assert everything(world) == before
+    assert world.trainer.active_model == "actor"
+    monkeypatch.undo()
+    assert isinstance(world.trainer.switch_model("ref"), Moved)
+
+
+def test_a_trainer_that_faulted_asleep_recovers_asleep() -> None:
+    """The nearest state has its scratch paused; the accumulated gradients are still kept."""
+    straight, world = make_world(), make_world()
+    for one in (straight, world):
+        with one.trainer.step(["A"]) as step:
+            one.backward("A")
+            step.accumulated()
+    world.trainer.sleep()
+    runner = world.trainer._runner
+    pause, resume = runner.effects["synchronize-device"], runner.effects["pause-weights"]
+    runner.effects["synchronize-device"] = lambda parts, work: lambda: 1 / 0  # type: ignore[assignment,return-value]
+    runner.effects["pause-weights"] = lambda parts, work: 1 / 0  # type: ignore[assignment,return-value]
+    with pytest.raises(TrainerFaulted):
+        world.trainer.offload()
+    runner.effects["synchronize-device"], runner.effects["pause-weights"] = pause, resume
+    world.trainer.recover()
+    assert world.trainer.state is TrainerState.SLEEPING
+    world.trainer.wake_up()
+    for one in (straight, world):
+        one.train("A", from_zero=False)
+
+    assert world.all_bytes() == straight.all_bytes()
+
+
+def test_an_interrupt_right_after_a_region_was_paused_leaves_no_region_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The undo reads the books, not what the interrupted code had come to note."""
+    world = make_world()
+    world.trainer.sleep()
+    before = everything(world)
+    original = world.arena.pause
+
+    def interrupted(tag: str) -> None:
+        original(tag)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(world.arena, "pause", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        world.trainer.offload()
+    monkeypatch.undo()
+
+    assert everything(world) == before
+
+
+def test_an_interrupt_between_the_two_moves_of_a_reconcile_leads_back_to_its_origin() -> None:
+    """Nobody stays in the middle of a reconcile."""
+    world = make_world()
+    world.host.register("C", 2)
+    machine = world.trainer._runner.machine
+    original = machine.take
+
+    def interrupted(step: Step) -> None:
+        original(step)
+        if machine.state is TrainerState.ADAPTER_RECONCILING:
+            raise KeyboardInterrupt
+
+    machine.take = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        world.trainer.reconcile_adapters()
+    machine.take = original  # type: ignore[method-assign]
+
+    assert world.trainer.state is TrainerState.AWAKE
+    assert isinstance(world.trainer.reconcile_adapters(), Moved)
+
+
+def test_events_sent_while_a_reconcile_is_under_way_are_refused_or_wait() -> None:
+    """The state is adapter-reconciling inside; the same thread cannot nest, what it sees is the truth."""
+    world = make_world()
+    world.host.register("C", 2)
+    original = world.trainer._runner.effects[Effect.WRITE_ADAPTERS]
+    seen: list[object] = []
+
+    def look(parts: object, work: object) -> object:
+        seen.append(world.trainer.state)
+        seen.append(world.trainer.may("sleep").holds)
+        with pytest.raises(ReentrantEvent):
+            world.trainer.sleep()
+        return original(parts, work)  # type: ignore[arg-type]
+
+    world.trainer._runner.effects[Effect.WRITE_ADAPTERS] = look  # type: ignore[assignment]
+    world.trainer.reconcile_adapters()
+
+    assert seen == [TrainerState.ADAPTER_RECONCILING, False]
+    assert world.trainer.state is TrainerState.AWAKE

@@ -202,11 +202,11 @@ class World:
     trainer: TrainerLifecycle
     optimizers: dict[int, torch.optim.Optimizer]
 
-    def train(self, *names: str, steps: int = 1) -> None:
-        """Really train: forward, backward, optimizer step."""
+    def train(self, *names: str, steps: int = 1, from_zero: bool = True) -> None:
+        """Really train: forward, backward, optimizer step; on top of what is accumulated unless *from_zero*."""
         for _ in range(steps):
             with self.trainer.step(names) as step:
-                for name in names:
+                for name in names if from_zero else ():
                     self.optimizers[self.host.holds[name].slot].zero_grad(set_to_none=False)
                 self.backward(*names)
                 for name in names:
