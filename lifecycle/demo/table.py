@@ -23,8 +23,8 @@ def turn_table(report: DemoReport) -> Table:
     table = Table(title=title, caption=_caption(report), box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("turn", justify="right")
     table.add_column("states passed", overflow="fold", min_width=len("awake>sleep>disk>awake"))
-    for name in (*names, "on host", "moved", "logprob diff"):
-        table.add_column(name, justify="right")
+    for name in (*names, "host", "moved", "logprob\ndiff"):
+        table.add_column(name, justify="right", no_wrap=True)
     for turn in report.turns:
         rewards = (f"{turn.rewards[name]:.2f}" if name in turn.rewards else "" for name in names)
         memory = (f"{turn.host_bytes / _MIB:.1f}", f"{turn.moved_bytes / _MIB:.1f}")
