@@ -67,7 +67,8 @@ class LeaseFacts:
     def describe(self) -> str:
         """The holder, and the tensors if they outlived their lease."""
         if self.leaked:
-            return f"{self.holder} (closed, but {', '.join(self.leaked)} outlived it)"
+            more = f" and {len(self.leaked) - 3} more" if len(self.leaked) > 3 else ""  # noqa: PLR2004 - a few names do
+            return f"{self.holder} (closed, but {', '.join(self.leaked[:3])}{more} outlived it)"
         return self.holder
 
 

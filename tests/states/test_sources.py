@@ -157,3 +157,11 @@ def test_a_run_without_offload_and_without_any_copy_syncs_from_live_memory() -> 
     facts = healthy(TrainerState.AWAKE, offload_target=None, saver_enabled=False, contents=contents)
 
     assert isinstance(decide(TrainerState.AWAKE, TrainerEvent.UPDATE_WEIGHTS, facts), Step)
+
+
+def test_a_lease_that_many_tensors_outlived_names_a_few() -> None:
+    """A message is read by somebody; two thousand names are not."""
+    leaked = tuple(f"layer.{index}" for index in range(5))
+
+    assert LeaseFacts("reader", "live", (), leaked).describe().endswith("layer.2 and 2 more outlived it)")
+    assert LeaseFacts("reader", "live", (), leaked[:1]).describe().endswith("but layer.0 outlived it)")
