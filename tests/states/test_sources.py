@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from states import ACTOR, ContentFacts, Facts, Refusal, Source, Step, TrainerEvent, TrainerState, decide, decide_read
+from states.facts import LeaseFacts
 from states.sources import comes_back, decide_reads, keeps_a_copy_when_paused
 from tests.strategies import ADAPTER, NEWEST, OLDER, group, healthy, residencies
 
