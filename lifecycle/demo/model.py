@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from lifecycle.demo.model_files import check_model_files
 from lifecycle.errors import ConfigError
 
 _TINY: Final = {
@@ -60,7 +61,7 @@ def tiny_llama(seed: int) -> DemoModel:
 
 
 def load_directory(directory: Path, seed: int) -> DemoModel:
-    """A Hugging Face causal language model from local files, in float32.
+    """A Hugging Face causal language model from local safetensors files, in float32.
 
     Args:
         directory: holds ``config.json`` and weights.
@@ -69,14 +70,13 @@ def load_directory(directory: Path, seed: int) -> DemoModel:
     Raises:
         ConfigError: it is no such directory, or cannot be read.
     """
-    if not (directory / "config.json").is_file():
-        raise ConfigError(f"--model {directory} is no model directory: it has no config.json")
+    check_model_files(directory)
 
     def load() -> nn.Module:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about files that the demo does not need, such as a tokenizer
             model: nn.Module = AutoModelForCausalLM.from_pretrained(
-                directory, local_files_only=True, dtype=torch.float32, trust_remote_code=False
+                directory, local_files_only=True, use_safetensors=True, dtype=torch.float32, trust_remote_code=False
             )
         return model
 
