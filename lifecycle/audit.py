@@ -147,7 +147,8 @@ class AuditLog:
             for parent in reversed(self.path.absolute().parents):
                 if not parent.exists():
                     parent.mkdir(mode=0o700)
-            fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+            fd = os.open(self.path, flags, 0o600)
         except OSError as error:
             raise AuditError(str(self.path), f"it cannot be opened: {error}") from error
         if not stat.S_ISREG(os.fstat(fd).st_mode):

@@ -56,7 +56,7 @@ def check_folder(disk_dir: str | None) -> None:
     if disk_dir is None:
         return
     try:
-        Path(disk_dir).mkdir(parents=True, exist_ok=True)
+        Path(disk_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"disk_dir {disk_dir} cannot be made: {error}; name a folder that can be written") from error
     if not os.access(disk_dir, os.W_OK | os.X_OK):
