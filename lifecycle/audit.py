@@ -7,6 +7,7 @@ are numbered and chained by hash, so that a missing, changed or reordered line i
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -14,15 +15,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import structlog
 
+from lifecycle import private
 from lifecycle.audit_chain import NAMES, OPENED, Chain, checked
 from lifecycle.audit_read import Tail, read_tail
 from lifecycle.errors import AuditError
 
 __all__ = ["NAMES", "AuditLog", "MemoryAudit"]
+
+_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 class MemoryAudit:
@@ -77,8 +81,9 @@ class _Line:
 class AuditLog:
     """Appends records to one file. One log a rank; opening an existing one continues its numbers and its chain.
 
-    The file is made readable by its owner alone (0600), and so is a directory that has to be made
-    (0700). Whether training stops when a record cannot be written is the controller's to decide.
+    The file is made its owner's alone (0600), also one that is continued, and so is a directory that has
+    to be made (0700). A symbolic link in its place is not followed. Whether training stops when a record
+    cannot be written is the controller's to decide.
 
     Args:
         path: the file.
@@ -87,7 +92,8 @@ class AuditLog:
         model: whose life cycle this is.
 
     Raises:
-        AuditError: the file cannot be opened, or is something else than an audit log.
+        AuditError: the file cannot be opened, is a link, is something else than an audit log, or is another
+            user's that others may write.
     """
 
     def __init__(
@@ -144,13 +150,12 @@ class AuditLog:
 
     def _open(self) -> int:
         try:
-            for parent in reversed(self.path.absolute().parents):
-                if not parent.exists():
-                    parent.mkdir(mode=0o700)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-            fd = os.open(self.path, flags, 0o600)
+            private.make_folder(self.path.absolute().parent)
+            fd = os.open(self.path, _FLAGS, 0o600)
         except OSError as error:
-            raise AuditError(str(self.path), f"it cannot be opened: {error}") from error
+            is_link = error.errno == errno.ELOOP and self.path.is_symlink()
+            why = "it is a symbolic link; name the file itself" if is_link else error
+            raise AuditError(str(self.path), f"it cannot be opened: {why}") from error
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise AuditError(str(self.path), "it is no regular file; choose another path")
@@ -173,6 +178,9 @@ class AuditLog:
 
     def _begin_session(self) -> None:
         tail = read_tail(self.path)
+        distrust = private.take(self._fd)  # only now: what is no log is left alone, its mode too
+        if distrust:
+            raise AuditError(str(self.path), f"{distrust}; choose another path")
         self._continue(tail)
         keys = {
             "restart": tail.sequence > 0 or tail.torn_bytes > 0,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from lifecycle.errors import ConfigError, SaverMisuse
+from lifecycle.private import make_folder
 from lifecycle.saver.books import Books, Region, TagBook
 from lifecycle.saver.placement import why_not_placeable
 from lifecycle.saver.protocol import Backup
@@ -48,7 +49,7 @@ def check_opening(books: Books, call: str, tag: str, backup: object, disk_dir: s
 
 
 def check_folder(disk_dir: str | None) -> None:
-    """Make the folder of disk backups when it is missing, and check that it can be written. None is no folder.
+    """Make the folder of disk backups (0700) when it is missing, and check that it can be written. None is no folder.
 
     Raises:
         ConfigError: it cannot be made or written.
@@ -56,7 +57,7 @@ def check_folder(disk_dir: str | None) -> None:
     if disk_dir is None:
         return
     try:
-        Path(disk_dir).mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(Path(disk_dir))
     except OSError as error:
         raise ConfigError(f"disk_dir {disk_dir} cannot be made: {error}; name a folder that can be written") from error
     if not os.access(disk_dir, os.W_OK | os.X_OK):
