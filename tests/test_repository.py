@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
@@ -15,7 +16,8 @@ from states import TrainerMachine, TrainerState
 ROOT = Path(__file__).parents[1]
 MODULES = sorted((*(ROOT / "states").rglob("*.py"), *(ROOT / "lifecycle").rglob("*.py")))
 LINES_MAX = 300
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX = 38
+LONGER_FUNCTIONS = {"lifecycle/reconcile.py:write_adapters": 42}
 HEAVY = ("peft", "transformers", "safetensors", "torch_memory_saver", "ray", "matplotlib", "megatron", "typer", "rich")
 
 
@@ -33,6 +35,33 @@ def _imported_by(statement: str) -> set[str]:
 def test_a_module_can_be_read_in_one_sitting(path: Path) -> None:
     """At most 300 lines."""
     assert len(path.read_text().splitlines()) <= LINES_MAX
+
+
+def _function_lines() -> dict[str, int]:
+    """Lines of every function, its docstring included and its decorators not; of equal names the longest."""
+    found: dict[str, int] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = f"{_name(path)}:{node.name}"
+                found[name] = max(found.get(name, 0), (node.end_lineno or 0) - node.lineno + 1)
+    return found
+
+
+def test_a_function_is_as_short_as_the_longest_one_so_far() -> None:
+    """The bound is only ever lowered; what is longer is named, with its own bound."""
+    lines = _function_lines()
+    allowed = {name: LONGER_FUNCTIONS.get(name, FUNCTION_LINES_MAX) for name in lines}
+
+    assert {name: count for name, count in lines.items() if count > allowed[name]} == {}
+    assert max(count for name, count in lines.items() if name not in LONGER_FUNCTIONS) == FUNCTION_LINES_MAX
+
+
+def test_an_exception_that_is_no_longer_needed_is_gone() -> None:
+    """Each of them exists and is still longer than the bound."""
+    lines = _function_lines()
+
+    assert [name for name in LONGER_FUNCTIONS if lines.get(name, 0) <= FUNCTION_LINES_MAX] == []
 
 
 def test_states_imports_neither_torch_nor_lifecycle_nor_structlog() -> None:
