@@ -20,7 +20,7 @@ from lifecycle.parts import Parts
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
 from lifecycle.snapshots import SnapshotStore
-from states import BUFFERS, FROZEN_BASE, OFFLOADED, RESTING, TRAINABLE_BASE, TrainerState
+from states import BUFFERS, OFFLOADED, RESTING, TRAINABLE_BASE, TrainerState
 
 
 def build_parts(
@@ -146,27 +146,3 @@ def place_training_state(parts: Parts) -> None:
 def _on_device(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     devices = {one.device for held in parts.inventory.base.values() for one in held.values()}
     return {name: one for name, one in tensors.items() if one.device in devices}
-
-
-def close_accumulation(parts: Parts) -> None:
-    """The open step only added to gradients: remember whose, and that forward passes may change buffers."""
-    groups = parts.touched(parts.runtime.step or ())
-    parts.gradients.lead_home(parts.parameter_names(groups), keep=True)
-    parts.runtime.accumulated |= set(groups) - {BUFFERS, FROZEN_BASE}
-    if BUFFERS in groups:
-        parts.versions.renew(BUFFERS)
-    parts.runtime.step = None
-
-
-def abort_step(parts: Parts) -> None:
-    """The open step failed somewhere: whatever it may have changed takes new version ids."""
-    groups = parts.touched(parts.runtime.step or ())
-    held = parts.inventory.groups()
-    for group in groups:
-        if group in held:
-            version = parts.versions.renew(group)
-            if group not in {TRAINABLE_BASE, BUFFERS}:
-                parts.versions.digests[version] = digest(parts.own_bytes(group))
-    keep = bool(parts.runtime.accumulated & set(groups))
-    parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
-    parts.runtime.step = None

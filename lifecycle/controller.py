@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lifecycle import attach
+from lifecycle import attach, steps
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.asking import Asking
 from lifecycle.audit import MemoryAudit
@@ -187,14 +187,14 @@ class TrainerLifecycle(Asking):
         """Low level: the open step only added to gradients. They survive a sleep from now on."""
         with self._runner.turn.of("accumulated"):
             self._require_a_step()
-            attach.close_accumulation(self._parts)
+            steps.close_accumulation(self._parts)
             self._runner.recorder.noted("gradients were accumulated", groups=sorted(self._parts.runtime.accumulated))
 
     def abort_step(self) -> None:
         """Low level: the open step failed; its bytes are of unknown content and take new version ids."""
         with self._runner.turn.of("abort_step"):
             self._require_a_step()
-            attach.abort_step(self._parts)
+            steps.abort_step(self._parts)
             self._runner.recorder.noted("a step was aborted", versions=dict(self._parts.versions.wanted))
 
     def switch_model(self, target: str = ACTOR) -> Outcome:

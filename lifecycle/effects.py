@@ -221,10 +221,8 @@ def _switch_back(parts: Parts, before: Mapping[str, int | None], active: str) ->
 
 
 def _restore_version(parts: Parts, group: str, version: int | None) -> None:
-    for tag in parts.snapshots.backup_tags:
-        if version is not None and parts.snapshots.versions(tag).get(group) == version:
-            parts.snapshots.restore_group(tag, group)
-            return
+    for tag in parts.snapshots.holders(group, version)[:1]:
+        parts.snapshots.restore_group(tag, group)
 
 
 EFFECTS: Final[dict[Effect, Callable[[Parts, Work], Undo]]] = {

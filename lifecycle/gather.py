@@ -8,10 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from lifecycle import memory
-from lifecycle.engines.protocol import EngineReport, RolloutEngine
+from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.parts import Parts, Request
 from lifecycle.saver import Backup, TagInfo
-from states import ContentFacts, EngineFacts, Facts, TrainerEvent
+from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent
 
 _NAMED = 3
 
@@ -24,20 +24,14 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         request: what the event is asked with.
         event: what is asked; facts that only one event looks at are gathered for that event alone.
     """
-    config, runtime = parts.config, parts.runtime
+    runtime = parts.runtime
     contents = content_facts(parts)
     to_load, to_retire = pending(parts)
     loaded = parts.adapters.loaded() if parts.adapters is not None else {}
     step = runtime.step if runtime.step is not None else request.adapters
     commits = event is TrainerEvent.TRAINED and runtime.step is not None
     return Facts(
-        colocate=config.colocate,
-        lora=config.lora,
-        offload_target=config.offload_target,
-        with_ref=config.with_ref,
-        with_teacher=config.with_teacher,
-        keep_old_actor=config.keep_old_actor,
-        strategy=config.strategy,
+        **parts.config.facts_settings(),
         active_model=runtime.active_model,
         models=parts.snapshots.backup_tags,
         contents=contents,
@@ -96,7 +90,7 @@ def _content(
         saver=saver,
         copies=kept,
         backup=_weakest_backup(homes, tags),
-        frozen=group == "frozen-base",
+        frozen=group == FROZEN_BASE,
         unreadable=lost[:_NAMED],
     )
 
@@ -115,7 +109,7 @@ def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], par
         return EngineFacts(engine.name, None, groups, (), f"it does not answer: {type(error).__name__}: {error}")
     return EngineFacts(
         name=engine.name,
-        weights_resident="weights" in report.resident,
+        weights_resident=WEIGHTS in report.resident,
         stale=tuple(one.group for one in contents if fence or report.versions.get(one.group) != one.version),
         extra=_extra(report, groups),
         fenced=fence,
@@ -123,8 +117,8 @@ def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], par
 
 
 def _extra(report: EngineReport, groups: tuple[str, ...]) -> tuple[str, ...]:
-    held = (group for group in report.versions if group.startswith("adapter/"))
-    return tuple(sorted(group.removeprefix("adapter/") for group in held if group not in groups))
+    held = (group for group in report.versions if group.startswith(ADAPTER_PREFIX))
+    return tuple(sorted(group.removeprefix(ADAPTER_PREFIX) for group in held if group not in groups))
 
 
 def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:

@@ -7,10 +7,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from lifecycle.config import LifecycleConfig
-from lifecycle.engines.protocol import RolloutEngine
+from lifecycle.engines.protocol import KV_CACHE, WEIGHTS, RolloutEngine
 from states import TrainerState
-
-WEIGHTS, KV_CACHE = "weights", "kv_cache"
 
 
 class Trainer(Protocol):

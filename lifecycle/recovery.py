@@ -77,8 +77,7 @@ def check_digests(parts: Parts, _: Work) -> Undo:
 
 def _holders(parts: Parts, group: str) -> tuple[str, ...]:
     """Tags of the snapshots that hold the newest version of the group."""
-    wanted, store = parts.versions.wanted[group], parts.snapshots
-    return tuple(tag for tag in store.backup_tags if store.versions(tag).get(group) == wanted)
+    return parts.snapshots.holders(group, parts.versions.wanted[group])
 
 
 def _problem(parts: Parts, group: str, version: int | None) -> str:

@@ -92,7 +92,5 @@ def restore_group(parts: Parts, group: str, model: str) -> int:
     store = parts.snapshots
     if model != ACTOR and store.has(model) and store.versions(model).get(group) is not None:
         return store.restore_group(model, group)
-    wanted = parts.versions.wanted.get(group)
-    fresh = (tag for tag in store.backup_tags if wanted is not None and store.versions(tag).get(group) == wanted)
-    tag = next(fresh, None)
-    return 0 if tag is None else store.restore_group(tag, group)
+    fresh = store.holders(group, parts.versions.wanted.get(group))
+    return store.restore_group(fresh[0], group) if fresh else 0

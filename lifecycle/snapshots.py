@@ -217,6 +217,12 @@ class SnapshotStore:
         with self._passing("release", tag):
             del self._tags[tag]
 
+    def holders(self, group: str, version: int | None) -> tuple[str, ...]:
+        """The tags that hold this version of a group, sorted; none for a version that is unknown."""
+        if version is None:
+            return ()
+        return tuple(tag for tag in self.backup_tags if (one := self._tags[tag].get(group)) and one.version == version)
+
     def host_bytes(self) -> int:
         """Host bytes of all copies, each counted once."""
         distinct = {id(held): held for groups in self._tags.values() for held in groups.values()}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from lifecycle.door import digest
 from lifecycle.errors import LifecycleError
+from lifecycle.parts import Parts
+from states import BUFFERS, FROZEN_BASE, TRAINABLE_BASE
 
 
 class TrainingStep:
@@ -29,3 +32,27 @@ class TrainingStep:
         if self.kind not in ("", kind):
             raise LifecycleError(f"this step was said to be {self.kind} already and cannot be {kind} too; open another")
         self.kind = kind
+
+
+def close_accumulation(parts: Parts) -> None:
+    """The open step only added to gradients: remember whose, and that forward passes may change buffers."""
+    groups = parts.touched(parts.runtime.step or ())
+    parts.gradients.lead_home(parts.parameter_names(groups), keep=True)
+    parts.runtime.accumulated |= set(groups) - {BUFFERS, FROZEN_BASE}
+    if BUFFERS in groups:
+        parts.versions.renew(BUFFERS)
+    parts.runtime.step = None
+
+
+def abort_step(parts: Parts) -> None:
+    """The open step failed somewhere: whatever it may have changed takes new version ids."""
+    groups = parts.touched(parts.runtime.step or ())
+    held = parts.inventory.groups()
+    for group in groups:
+        if group in held:
+            version = parts.versions.renew(group)
+            if group not in {TRAINABLE_BASE, BUFFERS}:
+                parts.versions.digests[version] = digest(parts.own_bytes(group))
+    keep = bool(parts.runtime.accumulated & set(groups))
+    parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
+    parts.runtime.step = None

@@ -16,9 +16,7 @@ from lifecycle.engines.protocol import AdapterPayload, RolloutEngine
 from lifecycle.errors import EngineError
 from lifecycle.leases import WeightLease
 from lifecycle.parts import Parts, Undo, Work, nothing
-from states import EngineFacts, Read
-
-_ADAPTER = "adapter/"
+from states import ADAPTER_PREFIX, EngineFacts, Read
 
 
 def open_lease(
@@ -54,7 +52,7 @@ def send_weights(parts: Parts, work: Work) -> Undo:
             _update_engine(parts, work, engine, behind[engine.name])
             one, moved = behind[engine.name], work.moved_bytes - before
             sent[engine.name] = {"sent": list(one.stale), "unloaded": list(one.extra), "bytes": moved}
-            new = {group for group in one.stale if group.startswith(_ADAPTER)} - promoted
+            new = {group for group in one.stale if group.startswith(ADAPTER_PREFIX)} - promoted
             promoted |= new
             _promote(parts, new)
     return nothing
@@ -92,8 +90,8 @@ def _fence(parts: Parts, engine: RolloutEngine, error: BaseException) -> None:
 
 def _send_group(parts: Parts, engine: RolloutEngine, group: str, lease: WeightLease) -> int:
     version = parts.versions.wanted[group]
-    if group.startswith(_ADAPTER) and parts.adapters is not None:
-        payload = payload_of(parts.adapters, group.removeprefix(_ADAPTER), version, lease)
+    if group.startswith(ADAPTER_PREFIX) and parts.adapters is not None:
+        payload = payload_of(parts.adapters, group.removeprefix(ADAPTER_PREFIX), version, lease)
         engine.load_adapter(payload)
         return sum(_size(one) for one in payload.tensors.values())
     names = tuple(parts.inventory.groups()[group])
@@ -119,4 +117,4 @@ def _size(tensor: Tensor) -> int:
 def _promote(parts: Parts, groups: set[str]) -> None:
     """Adapters that an engine has committed have been pushed."""
     if parts.adapters is not None and groups:
-        parts.adapters.pushed(tuple(sorted(group.removeprefix(_ADAPTER) for group in groups)))
+        parts.adapters.pushed(tuple(sorted(group.removeprefix(ADAPTER_PREFIX) for group in groups)))

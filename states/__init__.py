@@ -17,6 +17,7 @@ from states.facts import ContentFacts, EngineFacts, Facts, LeaseFacts
 from states.machine import TrainerMachine
 from states.names import (
     ACTOR,
+    ADAPTER_PREFIX,
     BUFFERS,
     FROZEN_BASE,
     OFFLOADED,
@@ -37,6 +38,7 @@ from states.verdict import Guard, Verdict, guard
 
 __all__ = [
     "ACTOR",
+    "ADAPTER_PREFIX",
     "ADAPTER_TABLE",
     "BUFFERS",
     "FROZEN_BASE",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from states.facts import ContentFacts, Facts, LeaseFacts
-from states.names import ACTOR, BUFFERS, RESTING, TRAINABLE_BASE, Source, TrainerState
+from states.names import ACTOR, BUFFERS, RESTING, TRAINABLE_BASE, Source, TrainerState, adapter_group
 from states.rule import groups_to_copy
 from states.verdict import Answer, Guard, guard
 
@@ -109,7 +109,7 @@ def no_lease_over_the_saver_backup(facts: Facts) -> Answer:
 @guard(scope="local")
 def no_lease_over_what_reconcile_writes(facts: Facts) -> Answer:
     """No lease is open over an adapter that is loaded, replaced or retired."""
-    changed = {f"adapter/{name}" for name in (*facts.to_load, *facts.to_retire)}
+    changed = {adapter_group(name) for name in (*facts.to_load, *facts.to_retire)}
     return _held(tuple(one for one in facts.leases if changed & set(one.groups)), "adapters that change")
 
 
@@ -124,7 +124,7 @@ def no_lease_over_what_the_step_changes(facts: Facts) -> Answer:
 @guard(scope="local")
 def no_lease_over_the_actor_copy(facts: Facts) -> Answer:
     """No lease is open over bytes of the ``actor`` copy that a new backup overwrites."""
-    adapters = {f"adapter/{name}" for name in (*facts.to_load, *facts.to_retire)}
+    adapters = {adapter_group(name) for name in (*facts.to_load, *facts.to_retire)}
     changed = _changed_groups(facts) | adapters | set(groups_to_copy(facts))
     leases = tuple(one for one in facts.leases if one.source == f"snapshot:{ACTOR}" and changed & set(one.groups))
     return _held(leases, 'the "actor" copy')

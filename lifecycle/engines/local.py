@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from lifecycle.engines.instance import BASE_ONLY, Instance
-from lifecycle.engines.protocol import AdapterPayload, EngineReport
+from lifecycle.engines.protocol import KV_CACHE, WEIGHTS, AdapterPayload, EngineReport
 from lifecycle.engines.sampling import Rollout
-from lifecycle.engines.tags import KV_CACHE, TAGS, WEIGHTS, EngineTags
+from lifecycle.engines.tags import TAGS, EngineTags
 from lifecycle.errors import EngineError
 from lifecycle.saver import MemorySaver
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from lifecycle.errors import ConfigError
+
+WEIGHTS: Final = "weights"
+KV_CACHE: Final = "kv_cache"
+"""The memory tags of an engine that a hand-over gives and takes."""
 
 
 @dataclass(frozen=True, slots=True)

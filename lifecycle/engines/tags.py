@@ -7,11 +7,10 @@ from typing import Final
 
 from torch import Tensor
 
+from lifecycle.engines.protocol import KV_CACHE, WEIGHTS
 from lifecycle.errors import EngineError, SaverError
 from lifecycle.saver import Backup, MemorySaver
 
-WEIGHTS: Final = "weights"
-KV_CACHE: Final = "kv_cache"
 TAGS: Final = (WEIGHTS, KV_CACHE)
 """The engine's tags in the order in which they are resumed; they are released the other way round."""
 

@@ -13,30 +13,14 @@ import peft
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from lifecycle.adapters import AdapterRegistry, PeftAdapters
 from lifecycle.adapters.fit import peft_key
+from tests.models import llama
 
 TARGETS = ("q_proj", "down_proj")
 SLOT_RANK = 8
 IDS = torch.tensor([[1, 5, 9, 2, 7], [3, 3, 60, 11, 0]])
-
-
-def llama(seed: int = 0, *, tied: bool = False) -> nn.Module:
-    """A Llama of two layers with random weights, float32."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.3,
-        tie_word_embeddings=tied,
-    )
-    return LlamaForCausalLM(config).eval()
 
 
 def host(slots: int = 3, **changes: Any) -> PeftAdapters:

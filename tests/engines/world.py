@@ -6,29 +6,14 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from lifecycle.engines import AdapterPayload
 from lifecycle.engines.local import LocalEngine
 from states import FROZEN_BASE
+from tests.models import llama
 
 TARGETS = ("q_proj", "down_proj")
 RANK = 4
-
-
-def llama(seed: int) -> nn.Module:
-    """A Llama of two layers with random weights."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.3,
-    )
-    return LlamaForCausalLM(config).eval()
 
 
 def base_of(model: nn.Module) -> dict[str, Tensor]:

@@ -6,29 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from lifecycle import AdapterError, HostArena, LifecycleConfig, TrainerLifecycle, TrainerState, TransitionFailed
 from lifecycle.adapters.peft_host import PeftAdapters
-
-
-def tiny_llama() -> LlamaForCausalLM:
-    """A Llama of a few thousand weights."""
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-    )
-    return LlamaForCausalLM(config).eval()
+from tests.models import llama
 
 
 def make_trainer(state: TrainerState = TrainerState.AWAKE) -> tuple[TrainerLifecycle, PeftAdapters]:
     """A trainer with adapter A loaded and changed, in that state."""
-    adapters = PeftAdapters(tiny_llama(), slots=2, rank=4)
+    adapters = PeftAdapters(llama(), slots=2, rank=4)
     trainer = TrainerLifecycle(
         LifecycleConfig(frozen_buffers=("*inv_freq",)),
         saver=HostArena(),
