@@ -314,3 +314,27 @@ def test_events_sent_while_a_reconcile_is_under_way_are_refused_or_wait() -> Non
 
     assert seen == [TrainerState.ADAPTER_RECONCILING, False]
     assert world.trainer.state is TrainerState.AWAKE
+
+
+def test_recovering_awake_leaves_accumulated_gradients_that_were_never_paused_alone() -> None:
+    """Their region stayed mapped: they are the accumulation, nobody has a copy of them."""
+    world = make_world(strategy="duplicate")
+    with world.trainer.step(["A"]) as step:
+        world.backward("A")
+        step.accumulated()
+    gradient = world.model.lora_a[0].grad
+    assert gradient is not None
+    values = gradient.clone()
+    world.host.register("C", 2)
+    runner = world.trainer._runner
+    write = runner.effects["write-adapters"]
+    runner.effects["write-adapters"] = lambda parts, work: lambda: 1 / 0  # type: ignore[assignment,return-value]
+    runner.effects["backup-actor"] = lambda parts, work: 1 / 0  # type: ignore[assignment,return-value]
+    with pytest.raises(TrainerFaulted):
+        world.trainer.reconcile_adapters()
+    runner.effects["write-adapters"] = write
+    world.trainer.recover()
+
+    assert values.any()
+    assert bool((gradient == values).all())
+    assert world.trainer.facts().accumulated == ("adapter/A",)
