@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lifecycle.audit import AuditLog, MemoryAudit
+from lifecycle.audit.log import AuditLog, MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.errors import (
@@ -23,12 +23,12 @@ from lifecycle.errors import (
     UnknownTag,
     UnreadableTensor,
 )
-from lifecycle.leases import WeightLease
 from lifecycle.outcome import Explanation, Moved, Outcome, Unchanged
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import Backup, HostArena, MemorySaver, TagInfo, TorchMemorySaver, Usage
-from lifecycle.snapshots import SnapshotStore
-from lifecycle.steps import TrainingStep
+from lifecycle.transition.steps import TrainingStep
+from lifecycle.weights.leases import WeightLease
+from lifecycle.weights.snapshots import SnapshotStore
 from states import TrainerEvent, TrainerState
 
 __all__ = [

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from lifecycle.engines.protocol import RolloutEngine
 from lifecycle.errors import AdapterError, ConfigError, EventRefused
-from lifecycle.gather import gather
-from lifecycle.leases import WeightLease
 from lifecycle.outcome import Explanation
-from lifecycle.parts import Parts, Request
-from lifecycle.runner import Runner, decide_event
-from lifecycle.sync import open_lease, payload_of
+from lifecycle.transition.gather import gather
+from lifecycle.transition.parts import Parts, Request
+from lifecycle.transition.runner import Runner, decide_event
+from lifecycle.transition.sync import open_lease, payload_of
+from lifecycle.weights.leases import WeightLease
 from states import (
     ACTOR,
     Facts,

@@ -8,25 +8,25 @@ from contextlib import AbstractContextManager, contextmanager
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lifecycle import attach, steps
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.asking import Asking
-from lifecycle.audit import MemoryAudit
+from lifecycle.audit.log import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
 from lifecycle.errors import AuditError
-from lifecycle.gather import gather
 from lifecycle.handoff import handoff
-from lifecycle.models import keep_model
 from lifecycle.outcome import Moved, Outcome
-from lifecycle.parts import OwnMemory, Request
 from lifecycle.process_groups import ProcessGroups
-from lifecycle.records import Audit, Recorder
-from lifecycle.runner import Runner, held_bytes
 from lifecycle.saver import MemorySaver
-from lifecycle.snapshot_gate import SnapshotGate
-from lifecycle.snapshots import SnapshotStore
-from lifecycle.steps import TrainingStep
+from lifecycle.transition import attach, steps
+from lifecycle.transition.gather import gather
+from lifecycle.transition.parts import OwnMemory, Request
+from lifecycle.transition.records import Audit, Recorder
+from lifecycle.transition.runner import Runner, held_bytes
+from lifecycle.transition.steps import TrainingStep
+from lifecycle.weights.models import keep_model
+from lifecycle.weights.snapshot_gate import SnapshotGate
+from lifecycle.weights.snapshots import SnapshotStore
 from states import (
     ACTOR,
     TrainerEvent,

@@ -1,7 +1,7 @@
 """One turn of a run, decided on paper: what each event would do, which source it would read, and why.
 
 Nothing is allocated and no model is needed. The facts are those that would be gathered at that event
-in a run of this configuration, with the memory laid out as :mod:`lifecycle.layout` lays it out.
+in a run of this configuration, with the memory laid out as :mod:`lifecycle.memory.layout` lays it out.
 """
 
 from __future__ import annotations

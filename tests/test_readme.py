@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from lifecycle import AuditLog, HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
 from lifecycle.adapters import PeftAdapters
-from lifecycle.audit_read import read_log
+from lifecycle.audit.read import read_log
 from lifecycle.engines.local import LocalEngine, Rollout
 
 README = Path(__file__).parents[1] / "README.md"

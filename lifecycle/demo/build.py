@@ -12,7 +12,7 @@ from typing import Final
 from torch.optim import AdamW, Optimizer
 
 from lifecycle.adapters import PeftAdapters
-from lifecycle.audit import AuditLog
+from lifecycle.audit.log import AuditLog
 from lifecycle.config import LifecycleConfig
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.demo.measure import HostMeter

@@ -18,8 +18,8 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
-from lifecycle import memory
 from lifecycle.errors import ConfigError, SaverError
+from lifecycle.memory import host
 from lifecycle.saver.books import TagBook
 from lifecycle.saver.guards import check_folder
 from lifecycle.saver.managed import ManagedSaver
@@ -146,7 +146,7 @@ class TorchMemorySaver(ManagedSaver):
         if book.backup is Backup.DISK and self._disk_dir is not None:
             _check_room(book.tag, needed, shutil.disk_usage(self._disk_dir).free, f"the disk of {self._disk_dir}")
         if book.backup is Backup.CPU:
-            _check_room(book.tag, needed, memory.host_free_bytes(), "the host's memory")
+            _check_room(book.tag, needed, host.host_free_bytes(), "the host's memory")
 
 
 def why_unavailable(hook_mode: str) -> str | None:

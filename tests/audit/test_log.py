@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.audit import NAMES, AuditLog, MemoryAudit
-from lifecycle.audit_read import read_log, unfinished, verify_chain
+from lifecycle.audit.log import NAMES, AuditLog, MemoryAudit
+from lifecycle.audit.read import read_log, unfinished, verify_chain
 from lifecycle.errors import AuditError
 
 BEGAN = {"transition": 1, "trigger": "sleep", "edge": "quiesces", "source": "awake", "target": "sleeping"}
@@ -66,7 +66,7 @@ def test_file_and_new_directories_are_for_the_owner_alone(tmp_path: Path) -> Non
 def test_what_was_written_before_the_process_ends_at_once_is_on_disk(path: Path) -> None:
     """The native layer ends the process with no finally and no flush; the began record is then the evidence."""
     program = (
-        "import os, sys; from lifecycle.audit import AuditLog; log = AuditLog(sys.argv[1]);"
+        "import os, sys; from lifecycle.audit.log import AuditLog; log = AuditLog(sys.argv[1]);"
         "log.write('lifecycle.began', {'transition': 1, 'trigger': 'offload'}); os._exit(1)"
     )
 

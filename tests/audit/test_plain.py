@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lifecycle.plain import canonical_json, plain
+from lifecycle.audit.plain import canonical_json, plain
 from states import Facts, Source, TrainerState
 
 

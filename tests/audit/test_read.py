@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.audit import AuditLog, MemoryAudit
-from lifecycle.audit_read import Record, Records, canonical, read_log, unfinished, verify_chain
+from lifecycle.audit.log import AuditLog, MemoryAudit
+from lifecycle.audit.read import Record, Records, canonical, read_log, unfinished, verify_chain
 from lifecycle.errors import AuditError
 
 

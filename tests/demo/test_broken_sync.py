@@ -15,13 +15,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lifecycle.aliases import alias
 from lifecycle.demo.build import Colocated, colocated
 from lifecycle.demo.options import DemoOptions, Training
 from lifecycle.demo.report import LOGPROB_TOLERANCE
 from lifecycle.demo.run import Loop
 from lifecycle.engines import AdapterPayload
 from lifecycle.errors import EngineError, EventRefused
+from lifecycle.weights.aliases import alias
 from states import Read
 
 SMALL = Training(prompts=4, new_tokens=4, inner_steps=2, learning_rate=0.05)

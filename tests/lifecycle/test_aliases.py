@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lifecycle.aliases import Watched, alias
+from lifecycle.weights.aliases import Watched, alias
 
 
 def in_memory(_: Path) -> Tensor:

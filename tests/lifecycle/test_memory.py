@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle import cgroup, memory
+from lifecycle.memory import cgroup, host
 
 GIB = 1 << 30
 
@@ -89,11 +89,11 @@ def test_a_system_without_control_groups_has_no_limit(tmp_path: Path) -> None:
 def test_a_backup_may_take_what_machine_container_and_budget_all_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The least of the three; what is held counts against the budget alone."""
     monkeypatch.setattr(cgroup, "room_bytes", lambda: None)
-    machine = memory.host_free_bytes()
+    machine = host.host_free_bytes()
     monkeypatch.setattr(cgroup, "room_bytes", lambda: 4096)
 
     assert machine > 1 << 20
-    assert memory.host_free_bytes() == 4096
-    assert memory.host_free_bytes(8192, 0) == 4096
-    assert memory.host_free_bytes(4096, 1024) == 3072
-    assert memory.host_free_bytes(1024, 4096) == 0
+    assert host.host_free_bytes() == 4096
+    assert host.host_free_bytes(8192, 0) == 4096
+    assert host.host_free_bytes(4096, 1024) == 3072
+    assert host.host_free_bytes(1024, 4096) == 0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lifecycle import EventRefused, TransitionFailed
-from lifecycle.leases import WeightLease
+from lifecycle.weights.leases import WeightLease
 from states import Effect, TrainerState
 from tests.lifecycle.world import FakeEngine, World, content_of, make_world
 

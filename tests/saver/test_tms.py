@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lifecycle import memory
 from lifecycle.errors import ConfigError, SaverError
+from lifecycle.memory import host
 from lifecycle.saver import tms
 from lifecycle.saver.protocol import Backup
 from lifecycle.saver.tms import PackagePort, TorchMemorySaver, segment_bytes
@@ -305,7 +305,7 @@ def test_a_pause_whose_backup_has_no_room_is_refused_before_the_native_call(
     """A full host or disk ends the process in the library (FB-20)."""
     saver = TorchMemorySaver(disk_dir=str(tmp_path))
     saver.place({"x": torch.ones(1)}, "tag", backup)
-    monkeypatch.setattr(memory, "host_free_bytes", lambda: MIB)
+    monkeypatch.setattr(host, "host_free_bytes", lambda: MIB)
     monkeypatch.setattr(tms.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=MIB))
 
     with pytest.raises(SaverError, match="make room first"):

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.config import LifecycleConfig
-from lifecycle.door import Door
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.gradients import Gradients
-from lifecycle.inventory import Inventory
-from lifecycle.layout import Layout
-from lifecycle.leases import LeaseBook
-from lifecycle.optimizer_state import OptimizerState
+from lifecycle.memory.gradients import Gradients
+from lifecycle.memory.inventory import Inventory
+from lifecycle.memory.layout import Layout
+from lifecycle.memory.optimizer_state import OptimizerState
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
-from lifecycle.snapshots import SnapshotStore
-from lifecycle.versions import VersionBook
+from lifecycle.weights.door import Door
+from lifecycle.weights.leases import LeaseBook
+from lifecycle.weights.snapshots import SnapshotStore
+from lifecycle.weights.versions import VersionBook
 from states import ACTOR, BUFFERS, TRAINABLE_BASE, Facts, Step, TrainerState, adapter_group
 
 

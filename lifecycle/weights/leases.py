@@ -15,8 +15,8 @@ from typing import Self
 
 from torch import Tensor
 
-from lifecycle.aliases import Watched
 from lifecycle.errors import LeaseError
+from lifecycle.weights.aliases import Watched
 from states import LeaseFacts, Read, Source
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from lifecycle import memory
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
-from lifecycle.parts import Parts, Request
+from lifecycle.memory import host
 from lifecycle.saver import Backup, TagInfo
+from lifecycle.transition.parts import Parts, Request
 from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent
 
 _NAMED = 3
@@ -156,16 +156,16 @@ def _room_facts(parts: Parts, weights: tuple[TagInfo, ...]) -> dict[str, object]
     disk_need = sum(info.size_bytes for info in going if info.backup is Backup.DISK and info.tag not in parts.on_disk)
     found: dict[str, object] = {
         "backup_need_bytes": _backup_need_bytes(going),
-        "host_free_bytes": memory.host_free_bytes(parts.config.host_budget_bytes, held),
+        "host_free_bytes": host.host_free_bytes(parts.config.host_budget_bytes, held),
         "disk_need_bytes": disk_need,
     }
     if disk_need:
         directory = parts.saver.disk_dir
-        problem = memory.disk_problem(directory)
+        problem = host.disk_problem(directory)
         found["disk_problem"] = problem
         if directory is not None and not problem:
-            found["disk_free_bytes"] = memory.disk_free_bytes(directory)
-            found["disk_is_real"] = memory.is_real_disk(directory)
+            found["disk_free_bytes"] = host.disk_free_bytes(directory)
+            found["disk_is_real"] = host.is_real_disk(directory)
     return found
 
 

@@ -12,12 +12,13 @@ from typing import Final
 
 import torch
 
-from lifecycle import recovery, regions
-from lifecycle.door import digest
-from lifecycle.parts import Parts, Undo, Work, nothing, undone_by
-from lifecycle.reconcile import write_adapters
+from lifecycle.memory import regions
 from lifecycle.saver import Backup
-from lifecycle.sync import send_weights
+from lifecycle.transition import recovery
+from lifecycle.transition.parts import Parts, Undo, Work, nothing, undone_by
+from lifecycle.transition.reconcile import write_adapters
+from lifecycle.transition.sync import send_weights
+from lifecycle.weights.digests import digest
 from states import ACTOR, Effect, adapter_group
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lifecycle.door import digest
 from lifecycle.errors import LifecycleError
-from lifecycle.parts import Parts
+from lifecycle.transition.parts import Parts
+from lifecycle.weights.digests import digest
 from states import BUFFERS, FROZEN_BASE, TRAINABLE_BASE
 
 

@@ -111,7 +111,7 @@ class SnapshotStore:
 
         Raises:
             UnreadableTensor: the bytes are paused where they cannot be read. The tag is as before.
-            EventRefused: see :class:`lifecycle.snapshot_gate.SnapshotGate`.
+            EventRefused: see :class:`lifecycle.weights.snapshot_gate.SnapshotGate`.
         """
         with self._passing("backup", tag):
             return self._backup(tag, groups)
@@ -173,7 +173,7 @@ class SnapshotStore:
 
         Raises:
             UnknownTag: the source does not exist.
-            EventRefused: see :class:`lifecycle.snapshot_gate.SnapshotGate`.
+            EventRefused: see :class:`lifecycle.weights.snapshot_gate.SnapshotGate`.
         """
         source = self._tag(src_tag)
         with self._passing("copy", dst_tag):
@@ -211,7 +211,7 @@ class SnapshotStore:
 
         Raises:
             UnknownTag: the tag does not exist.
-            EventRefused: see :class:`lifecycle.snapshot_gate.SnapshotGate`.
+            EventRefused: see :class:`lifecycle.weights.snapshot_gate.SnapshotGate`.
         """
         self._tag(tag)
         with self._passing("release", tag):

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lifecycle.effects import EFFECTS
 from lifecycle.errors import DigestMismatch, EventRefused, TrainerFaulted, TransitionFailed
-from lifecycle.gather import gather
 from lifecycle.outcome import Moved, Outcome, Unchanged
-from lifecycle.parts import Parts, Request, Undo, UndoFailed, Work
-from lifecycle.records import ERRORS_KEPT, Recorder
-from lifecycle.turn import Turn
+from lifecycle.transition.effects import EFFECTS
+from lifecycle.transition.gather import gather
+from lifecycle.transition.parts import Parts, Request, Undo, UndoFailed, Work
+from lifecycle.transition.records import ERRORS_KEPT, Recorder
+from lifecycle.transition.turn import Turn
 from states import (
     Decision,
     Effect,

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from lifecycle import cgroup
+from lifecycle.memory import cgroup
 
 _MEMORY_BACKED = ("tmpfs", "ramfs", "devtmpfs")
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
-from lifecycle.door import digest, write
 from lifecycle.errors import AdapterError, ConfigError
-from lifecycle.parts import Parts, Undo, Work, undone_by
+from lifecycle.transition.parts import Parts, Undo, Work, undone_by
+from lifecycle.weights.digests import digest
+from lifecycle.weights.door import write
 from states import adapter_group
 
 

@@ -7,19 +7,20 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lifecycle import memory
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.config import LifecycleConfig
-from lifecycle.door import Door, digest
 from lifecycle.errors import ConfigError
-from lifecycle.gradients import Gradients
-from lifecycle.inventory import Inventory
-from lifecycle.layout import Layout
-from lifecycle.optimizer_state import OptimizerState, optimizers_of
-from lifecycle.parts import Parts
+from lifecycle.memory import host
+from lifecycle.memory.gradients import Gradients
+from lifecycle.memory.inventory import Inventory
+from lifecycle.memory.layout import Layout
+from lifecycle.memory.optimizer_state import OptimizerState, optimizers_of
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
-from lifecycle.snapshots import SnapshotStore
+from lifecycle.transition.parts import Parts
+from lifecycle.weights.digests import digest
+from lifecycle.weights.door import Door
+from lifecycle.weights.snapshots import SnapshotStore
 from states import BUFFERS, OFFLOADED, RESTING, TRAINABLE_BASE, TrainerState
 
 
@@ -104,7 +105,7 @@ def lay_out(parts: Parts, initial_state: TrainerState) -> None:
     _check_state(parts, initial_state)
     if initial_state is TrainerState.AWAKE:
         place_training_state(parts)
-    parts.ignored_files = memory.backup_files(parts.saver.disk_dir)
+    parts.ignored_files = host.backup_files(parts.saver.disk_dir)
     for group in parts.inventory.groups():
         version = parts.versions.renew(group)
         if group not in {TRAINABLE_BASE, BUFFERS} and _readable(parts, group):

@@ -14,8 +14,8 @@ from torch import Tensor
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.engines.protocol import AdapterPayload, RolloutEngine
 from lifecycle.errors import EngineError
-from lifecycle.leases import WeightLease
-from lifecycle.parts import Parts, Undo, Work, nothing
+from lifecycle.transition.parts import Parts, Undo, Work, nothing
+from lifecycle.weights.leases import WeightLease
 from states import ADAPTER_PREFIX, EngineFacts, Read
 
 

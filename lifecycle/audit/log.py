@@ -20,8 +20,8 @@ from typing import Any, Final, Self
 import structlog
 
 from lifecycle import private
-from lifecycle.audit_chain import NAMES, OPENED, Chain, checked
-from lifecycle.audit_read import Tail, read_tail
+from lifecycle.audit.chain import NAMES, OPENED, Chain, checked
+from lifecycle.audit.read import Tail, read_tail
 from lifecycle.errors import AuditError
 
 __all__ = ["NAMES", "AuditLog", "MemoryAudit"]

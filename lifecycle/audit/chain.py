@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
+from lifecycle.audit.plain import canonical_json, plain
 from lifecycle.errors import AuditError
-from lifecycle.plain import canonical_json, plain
 
 SCHEMA: Final = 1
 OPENED: Final = "lifecycle.opened"

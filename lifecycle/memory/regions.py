@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from lifecycle.parts import Parts, undone_by
 from lifecycle.saver import Backup, TagInfo
+from lifecycle.transition.parts import Parts, undone_by
 from states import ACTOR
 
 

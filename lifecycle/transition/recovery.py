@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lifecycle import regions
-from lifecycle.door import digest
 from lifecycle.errors import DigestMismatch, UnreadableTensor
-from lifecycle.parts import Parts, Undo, Work, nothing
+from lifecycle.memory import regions
+from lifecycle.transition.parts import Parts, Undo, Work, nothing
+from lifecycle.weights.digests import digest
 from states import OFFLOADED, TrainerState
 
 

@@ -7,16 +7,14 @@ never a wait, never another version.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from lifecycle.aliases import alias
 from lifecycle.errors import UnreadableTensor
 from lifecycle.saver import Backup, MemorySaver
+from lifecycle.weights.aliases import alias
 from states import Read, Source
 
 
@@ -115,27 +113,3 @@ def write(into: Tensor, value: Tensor) -> int:
     with torch.no_grad():
         into.copy_(value)
     return value.numel() * value.element_size()
-
-
-def same_bytes(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of equal dtype and shape have equal bytes. 0.0 and -0.0 differ, a NaN equals itself."""
-    return torch.equal(_host_bytes(one), _host_bytes(other))
-
-
-def _host_bytes(tensor: Tensor) -> Tensor:
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
-
-
-def digest(tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes, in sorted order of names.
-
-    Args:
-        tensors: readable tensors; those on a device are copied to the host one at a time.
-    """
-    total = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        total.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        total.update(_host_bytes(tensor).numpy().data)
-    return total.hexdigest()

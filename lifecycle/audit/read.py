@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from lifecycle.audit_chain import OPENED, chain_hash
+from lifecycle.audit.chain import OPENED, chain_hash
 from lifecycle.errors import AuditError
 
 Record = dict[str, object]

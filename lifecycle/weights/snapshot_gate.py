@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lifecycle.errors import EventRefused
-from lifecycle.gather import gather
-from lifecycle.parts import Parts, Request
-from lifecycle.runner import Runner
+from lifecycle.transition.gather import gather
+from lifecycle.transition.parts import Parts, Request
+from lifecycle.transition.runner import Runner
 from states import ACTOR, ContentFacts, Facts, Refusal, Source, Verdict
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from lifecycle.door import same_bytes
 from lifecycle.errors import ConfigError
-from lifecycle.gather import gather
-from lifecycle.parts import Parts, Request
-from lifecycle.sync import open_lease
+from lifecycle.transition.gather import gather
+from lifecycle.transition.parts import Parts, Request
+from lifecycle.transition.sync import open_lease
+from lifecycle.weights.digests import same_bytes
 from states import ACTOR, decide_reads
 
 

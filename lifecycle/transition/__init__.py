@@ -1,0 +1,1 @@
+"""One transition: facts gathered, effects run and undone, the record written."""

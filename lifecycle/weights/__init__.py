@@ -1,0 +1,1 @@
+"""Where the bytes of weights are read from and written to: door, leases, snapshots, versions."""
