@@ -23,15 +23,24 @@ from states.names import (
     OFFLOADED,
     RESTING,
     TRAINABLE_BASE,
+    FrozenBase,
     Source,
     Strategy,
     TrainerEvent,
     TrainerState,
     adapter_group,
 )
+from states.placement import CONTENTS, Place, place, why_not_adopted
 from states.reconcile import as_one, decide_reconcile
 from states.row import Row, RowKind
-from states.rule import enable_weight_backup, makes_actor_copy, weight_sync_reads_saver_backup
+from states.rule import (
+    enable_weight_backup,
+    groups_to_copy,
+    groups_to_keep,
+    makes_actor_copy,
+    reads_saver_backup,
+    weight_sync_reads_saver_backup,
+)
 from states.sources import Read, decide_read, decide_reads
 from states.table import TABLE
 from states.verdict import Guard, Verdict, guard
@@ -41,6 +50,7 @@ __all__ = [
     "ADAPTER_PREFIX",
     "ADAPTER_TABLE",
     "BUFFERS",
+    "CONTENTS",
     "FROZEN_BASE",
     "OFFLOADED",
     "RESTING",
@@ -56,9 +66,11 @@ __all__ = [
     "Effect",
     "EngineFacts",
     "Facts",
+    "FrozenBase",
     "Guard",
     "LeaseFacts",
     "NoChange",
+    "Place",
     "Read",
     "Refusal",
     "Reversal",
@@ -80,7 +92,12 @@ __all__ = [
     "decide_reads",
     "decide_reconcile",
     "enable_weight_backup",
+    "groups_to_copy",
+    "groups_to_keep",
     "guard",
     "makes_actor_copy",
+    "place",
+    "reads_saver_backup",
     "weight_sync_reads_saver_backup",
+    "why_not_adopted",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
-from states.names import ACTOR, FROZEN_BASE, Strategy, TrainerState
+from states.names import ACTOR, FROZEN_BASE, FrozenBase, Strategy, TrainerState
 
 SHARED: Final = {"scope": "shared"}
 LOCAL: Final = {"scope": "local"}
@@ -23,7 +23,10 @@ class ContentFacts:
         version: id of the actor's newest bytes. Equal ids mean equal bytes.
         live: id of the bytes on the device, None while they are paused or undefined.
         saver: id of the bytes in the saver's host backup, None when it cannot be read.
-        copies: (snapshot tag, id) of every snapshot that holds *all* tensors of the group.
+        retained: that backup is the one of the last pause and the region is active again.
+        file: id of the bytes in the base file, None when there is none.
+        copies: (snapshot tag, id) of every snapshot that has *all* tensors of the group.
+        borrowed: the tags among them without bytes of their own: they share those of the trainer.
         backup: what happens to the bytes when the region is paused: ``cpu`` and ``disk`` come back
             on resume, ``none`` comes back without values, ``unplaced`` memory is never paused.
         frozen: the bytes never change while the group exists.
@@ -34,7 +37,10 @@ class ContentFacts:
     version: int = 1
     live: int | None = 1
     saver: int | None = None
+    retained: bool = False
+    file: int | None = None
     copies: tuple[tuple[str, int], ...] = ()
+    borrowed: tuple[str, ...] = ()
     backup: str = "cpu"
     frozen: bool = True
     unreadable: tuple[str, ...] = ()
@@ -44,8 +50,25 @@ class ContentFacts:
         return dict(self.copies).get(tag)
 
     def fresh_copies(self) -> tuple[str, ...]:
-        """Tags of the snapshots that hold the newest version."""
-        return tuple(tag for tag, held in self.copies if held == self.version)
+        """Tags of the snapshots that hold the newest version in bytes of their own."""
+        return tuple(tag for tag, held in self.copies if held == self.version and tag not in self.borrowed)
+
+    def kept_versions(self) -> frozenset[int]:
+        """The versions that would still exist if the live bytes were overwritten."""
+        own = {held for tag, held in self.copies if tag not in self.borrowed}
+        return frozenset(own if self.file is None else {*own, self.file})
+
+    def saver_is_fresh(self) -> bool:
+        """Whether the saver's backup holds the newest version.
+
+        A retained backup holds the bytes of the last pause: right for what is frozen, and for nothing else
+        once the trainer is awake.
+        """
+        return self.saver == self.version and (self.frozen or not self.retained)
+
+    def restored_from_file(self) -> bool:
+        """Whether the base file brings the newest version back."""
+        return self.file == self.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +125,8 @@ class Facts:
     with_ref: bool = field(default=False, metadata=SHARED)
     with_teacher: bool = field(default=False, metadata=SHARED)
     keep_old_actor: bool = field(default=False, metadata=SHARED)
-    strategy: str = field(default=Strategy.REFERENCE.value, metadata=SHARED)
+    strategy: str = field(default=Strategy.LEAN.value, metadata=SHARED)
+    frozen_base: str = field(default=FrozenBase.SAVER.value, metadata=SHARED)
     # versions and plans
     active_model: str = field(default=ACTOR, metadata=SHARED)
     models: tuple[str, ...] = field(default=(), metadata=SHARED)
@@ -132,6 +156,7 @@ class Facts:
     resume_need_bytes: int = field(default=0, metadata=LOCAL)
     device_free_bytes: int | None = field(default=None, metadata=LOCAL)
     transport_bytes: int = field(default=0, metadata=LOCAL)
+    transport_holders: tuple[str, ...] = field(default=(), metadata=LOCAL)
     active_tags: int = field(default=1, metadata=LOCAL)
     paused_tags: int = field(default=0, metadata=LOCAL)
     scratch_paused: bool = field(default=False, metadata=LOCAL)
@@ -140,11 +165,12 @@ class Facts:
         """Refuse values that no guard knows.
 
         Raises:
-            ValueError: an offload target, strategy or backup kind that does not exist.
+            ValueError: an offload target, strategy, backing or backup kind that does not exist.
         """
         if self.offload_target not in TARGETS:
             raise ValueError(f"offload_target is {self.offload_target!r}; use 'cpu', 'disk' or None")
         Strategy(self.strategy)
+        FrozenBase(self.frozen_base)
         for content in self.contents:
             if content.backup not in BACKUPS:
                 raise ValueError(f"{content.group}: backup is {content.backup!r}; use one of {BACKUPS}")

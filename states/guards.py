@@ -10,7 +10,7 @@ from typing import Final
 
 from states.facts import ContentFacts, Facts, LeaseFacts
 from states.names import ACTOR, BUFFERS, RESTING, TRAINABLE_BASE, Source, TrainerState, adapter_group
-from states.rule import groups_to_copy
+from states.rule import groups_to_copy, groups_to_keep
 from states.verdict import Answer, Guard, guard
 
 
@@ -218,13 +218,7 @@ def switch_target_is_complete(facts: Facts) -> Answer:
 @guard()
 def outgoing_model_is_kept(facts: Facts) -> Answer:
     """Each group of the outgoing model is fresh in a copy of its own, or the incoming model shares it."""
-    lost = [
-        content.group
-        for content in facts.contents
-        if content.live is not None
-        and content.live not in [version for _, version in content.copies]
-        and content.copy_version(facts.switch_target) is not None
-    ]
+    lost = groups_to_keep(facts)
     return (
         not lost,
         f"would be overwritten without a copy: {', '.join(lost)}" if lost else "what is replaced has a copy",

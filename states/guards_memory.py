@@ -108,9 +108,10 @@ def device_has_room(facts: Facts) -> Answer:
 @guard(scope="local")
 def no_transport_bytes_outstanding(facts: Facts) -> Answer:
     """No receiver still holds a buffer of the last weight sync."""
+    holders = ", ".join(facts.transport_holders) or "nobody"
     return (
         facts.transport_bytes == 0,
-        f"{facts.transport_bytes} transport bytes are outstanding",
+        f"{facts.transport_bytes} transport bytes are outstanding, held by: {holders}",
         "let the receivers close the buffers of the last sync",
     )
 

@@ -49,16 +49,26 @@ class Source(StrEnum):
     LIVE = "live"
     SAVER_BACKUP = "saver-backup"
     SNAPSHOT = "snapshot"
+    BASE_FILE = "base-file"
 
 
 class Strategy(StrEnum):
     """When a second host copy of the actor is made.
 
-    ``reference`` is the rule of the reference change, ``duplicate`` always keeps a full ``actor`` copy.
+    ``lean`` makes one only of what could not be read otherwise, ``reference`` is the rule of the reference
+    change, ``duplicate`` always keeps a full ``actor`` copy, and every kept model holds one of its own.
     """
 
+    LEAN = "lean"
     REFERENCE = "reference"
     DUPLICATE = "duplicate"
+
+
+class FrozenBase(StrEnum):
+    """What brings the frozen base back after a pause: the saver's backup, or a file that is shared by a node."""
+
+    SAVER = "saver"
+    FILE = "file"
 
 
 ACTOR: Final = "actor"

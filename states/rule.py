@@ -1,13 +1,14 @@
-"""The reference rule: when weight sync reads the saver's own backup, and when a second copy is made.
+"""The copy rules: when weight sync reads the saver's own backup, and when a second copy is made.
 
-Both are stated literally as the reference change states them (``_weight_sync_reads_tms_backup`` and
-``_enable_weight_backup`` in miles). They decide whether a *copy is made*. *Where a read goes* is
-:mod:`states.sources`: it always follows from residency and versions.
+The reference rule is stated literally as the reference change states it (``_weight_sync_reads_tms_backup``
+and ``_enable_weight_backup`` in miles). ``lean`` asks of the bytes instead of the kind of run: a copy is made
+of what no one could read otherwise, and of nothing else. Both decide whether a *copy is made*. *Where a read
+goes* is :mod:`states.sources`: it always follows from residency and versions.
 """
 
 from __future__ import annotations
 
-from states.facts import Facts
+from states.facts import ContentFacts, Facts
 from states.names import ACTOR, Strategy
 from states.verdict import Answer, Verdict, guard
 
@@ -53,11 +54,51 @@ def enable_weight_backup(facts: Facts) -> Answer:
     return True, f"the saver's backup is not read ({reading.because}), and {', '.join(reasons)} needs a copy", ""
 
 
+def _is_hidden_by_a_pause(content: ContentFacts) -> bool:
+    """Its region's backup cannot be read while it is paused, and no file holds its bytes."""
+    return content.backup in {"none", "disk"} and not content.restored_from_file()
+
+
+def hidden_groups(facts: Facts) -> tuple[str, ...]:
+    """The groups whose bytes nobody could read once the trainer is offloaded."""
+    if facts.offload_target is None:
+        return ()
+    return tuple(one.group for one in facts.contents if _is_hidden_by_a_pause(one))
+
+
+@guard()
+def reads_saver_backup(facts: Facts) -> Answer:
+    """Weight sync reads the saver's own backup while the trainer is offloaded.
+
+    ``lean``: whenever the offload target is cpu and the actor is in live memory. The others: if the reference
+    rule holds.
+    """
+    if facts.strategy != Strategy.LEAN:
+        verdict = weight_sync_reads_saver_backup(facts)
+        return verdict.holds, verdict.because, verdict.remedy
+    against = tuple(
+        reason
+        for holds, reason in (
+            (facts.offload_target == "cpu", f"the offload target is {facts.offload_target}, not cpu"),
+            (facts.active_model == ACTOR, f'the active model is "{facts.active_model}"'),
+        )
+        if not holds
+    )
+    if against:
+        return False, "; ".join(against), "weight sync reads the base file, a copy or the live weights instead"
+    return True, "strategy lean: the offload target is cpu and the actor is in live memory", ""
+
+
 @guard()
 def makes_actor_copy(facts: Facts) -> Answer:
-    """The strategy is ``duplicate``, or ``reference`` and weight backup is enabled."""
+    """``duplicate``: always. ``reference``: if weight backup is enabled. ``lean``: if a pause would hide bytes."""
     if facts.strategy == Strategy.DUPLICATE:
         return True, 'strategy duplicate always keeps a full "actor" copy', ""
+    if facts.strategy == Strategy.LEAN:
+        hidden = hidden_groups(facts)
+        if hidden:
+            return True, f"a pause would hide the bytes of: {', '.join(hidden)}", ""
+        return False, "strategy lean: whatever a pause gives back can be read elsewhere", "no copy is needed"
     verdict: Verdict = enable_weight_backup(facts)
     return verdict.holds, verdict.because, verdict.remedy
 
@@ -71,8 +112,8 @@ def makes_no_actor_copy(facts: Facts) -> Answer:
 
 @guard()
 def reads_no_saver_backup(facts: Facts) -> Answer:
-    """The reference rule does not hold."""
-    verdict = weight_sync_reads_saver_backup(facts)
+    """Weight sync does not read the saver's own backup."""
+    verdict = reads_saver_backup(facts)
     return not verdict.holds, verdict.because, "the saver's backup is read on the edge beside this one"
 
 
@@ -80,8 +121,9 @@ def groups_to_copy(facts: Facts) -> tuple[str, ...]:
     """The groups whose newest version is live and is missing in the ``actor`` copy that is called for."""
     if facts.active_model != ACTOR or not makes_actor_copy(facts):
         return ()
-    behind = (one for one in facts.contents if one.live == one.version != one.copy_version(ACTOR))
-    return tuple(one.group for one in behind)
+    wanted = hidden_groups(facts) if facts.strategy == Strategy.LEAN else tuple(one.group for one in facts.contents)
+    behind = (one for one in facts.contents if one.live == one.version and ACTOR not in one.fresh_copies())
+    return tuple(one.group for one in behind if one.group in wanted)
 
 
 @guard()
@@ -97,3 +139,31 @@ def no_actor_copy_is_due(facts: Facts) -> Answer:
     """No second copy is called for, or it is fresh, or another model is live."""
     verdict = an_actor_copy_is_due(facts)
     return not verdict.holds, verdict.because, "the edge beside this one makes the copy"
+
+
+def groups_to_keep(facts: Facts) -> tuple[str, ...]:
+    """The groups of the outgoing model that a switch to the target would overwrite and nothing else holds."""
+    return tuple(
+        one.group
+        for one in facts.contents
+        if one.live is not None
+        and one.copy_version(facts.switch_target) not in (None, one.live)
+        and one.live not in one.kept_versions()
+    )
+
+
+@guard()
+def the_outgoing_model_is_kept_now(facts: Facts) -> Answer:
+    """Strategy ``lean``, and the switch would overwrite bytes that nothing else holds: they are copied first."""
+    groups = groups_to_keep(facts)
+    if facts.strategy != Strategy.LEAN:
+        return False, f"strategy {facts.strategy} copies nothing at a switch", "the edge beside this one copies nothing"
+    because = f"the switch would overwrite the only bytes of: {', '.join(groups) or 'nothing'}"
+    return bool(groups), because, "the edge beside this one copies nothing"
+
+
+@guard()
+def nothing_is_kept_at_the_switch(facts: Facts) -> Answer:
+    """The strategy copies nothing at a switch, or what the switch overwrites is kept already."""
+    verdict = the_outgoing_model_is_kept_now(facts)
+    return not verdict.holds, verdict.because, "the edge beside this one copies what is overwritten"

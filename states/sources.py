@@ -1,9 +1,9 @@
 """Where a read goes. A pure function of residency and versions, never of a flag or a label.
 
 A source serves a content group only if it holds exactly the version that is wanted. Among the fresh
-ones the order is: live memory, then the copy that the rule calls for (the saver's backup if the
-reference rule holds, else the ``actor`` copy), then whatever else is fresh. Nothing fresh is a
-refusal; there is no fall-back to bytes of another version.
+ones the order is: live memory, then the base file, then the copy that the rule calls for (the saver's
+backup where the strategy reads it, else the ``actor`` copy), then whatever else is fresh. Nothing
+fresh is a refusal; there is no fall-back to bytes of another version.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from states.facts import ContentFacts, Facts
 from states.names import ACTOR, Source, Strategy
-from states.rule import weight_sync_reads_saver_backup
+from states.rule import reads_saver_backup
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,15 @@ class Read:
 
 def _candidates(content: ContentFacts, facts: Facts) -> list[tuple[Source, str, str]]:
     found: list[tuple[Source, str, str]] = []
-    if content.saver == content.version:
+    if content.saver_is_fresh():
         found.append((Source.SAVER_BACKUP, "", "the saver's host backup holds this version"))
     copies = sorted(content.fresh_copies(), key=lambda tag: (tag != ACTOR, tag))
     found.extend((Source.SNAPSHOT, tag, f'the "{tag}" copy holds this version') for tag in copies)
-    prefers_saver = facts.strategy != Strategy.DUPLICATE and bool(weight_sync_reads_saver_backup(facts))
+    prefers_saver = facts.strategy != Strategy.DUPLICATE and bool(reads_saver_backup(facts))
     if not prefers_saver:
         found.sort(key=lambda one: one[0] is Source.SAVER_BACKUP)
+    if content.restored_from_file():
+        found.insert(0, (Source.BASE_FILE, "", "the base file holds this version"))
     if content.live == content.version:
         found.insert(0, (Source.LIVE, "", "the bytes on the device are this version"))
     return found
@@ -69,7 +71,7 @@ def decide_read(content: ContentFacts, facts: Facts) -> Read:
 
 
 def _nothing_fresh(content: ContentFacts) -> str:
-    held = [("live", content.live), ("saver backup", content.saver), *content.copies]
+    held = [("live", content.live), ("saver backup", content.saver), ("base file", content.file), *content.copies]
     stale = ", ".join(f"{where} holds {version}" for where, version in held if version is not None)
     return f"version {content.version} is wanted, {stale or 'no readable copy exists'}"
 
@@ -89,7 +91,7 @@ def keeps_a_copy_when_paused(content: ContentFacts, facts: Facts) -> bool:
     """
     if content.unreadable:
         return False
-    if content.fresh_copies():
+    if content.fresh_copies() or content.restored_from_file():
         return True
     if facts.saver_enabled and content.backup == "cpu":
         backed_up = content.saver if content.live is None else content.live
@@ -99,4 +101,4 @@ def keeps_a_copy_when_paused(content: ContentFacts, facts: Facts) -> bool:
 
 def comes_back(content: ContentFacts) -> bool:
     """Whether a resume brings the bytes back, or they can be written from a fresh copy."""
-    return bool(content.fresh_copies()) or content.backup in {"cpu", "disk"}
+    return bool(content.fresh_copies()) or content.restored_from_file() or content.backup in {"cpu", "disk"}

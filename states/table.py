@@ -64,7 +64,7 @@ _LEAVE = tuple(
     for origin, is_origin in zip(RESTING, g.ORIGIN_IS, strict=True)
     for row in (
         Row("reads-saver-backup", E.RECONCILED, RECONCILING, origin,
-            (is_origin, rule.makes_no_actor_copy, rule.weight_sync_reads_saver_backup), (), _WRITE),
+            (is_origin, rule.makes_no_actor_copy, rule.reads_saver_backup), (), _WRITE),
         Row("backs-up-actor", E.RECONCILED, RECONCILING, origin,
             (is_origin, rule.makes_actor_copy), (g.no_lease_over_the_actor_copy,), (*_WRITE, Do.BACKUP_ACTOR)),
         Row("makes-no-copy", E.RECONCILED, RECONCILING, origin,
@@ -80,6 +80,7 @@ _UPDATE = tuple(
     for state in RESTING
 )  # fmt: skip
 
+_SWITCH_NEEDS = (g.no_step_in_flight, g.switch_target_exists, g.switch_target_is_complete, g.no_lease_open)
 _TRAINING = (
     Row("opens", E.BEGIN_STEP, AWAKE, AWAKE, (),
         (g.no_step_in_flight, g.active_model_is_the_actor, g.live_weights_are_the_newest,
@@ -87,14 +88,16 @@ _TRAINING = (
         (Do.OPEN_STEP,)),
     Row("commits", E.TRAINED, AWAKE, AWAKE, (rule.makes_no_actor_copy,),
         (g.a_step_is_open, g.the_commit_names_the_open_step, g.active_model_is_the_actor, g.step_adapters_are_loaded,
-         g.no_lease_over_what_the_step_changes), (Do.COMMIT_VERSIONS,)),
+         g.no_lease_over_what_the_step_changes), (Do.COMMIT_VERSIONS, Do.WRITE_BASE_FILE)),
     Row("commits-and-backs-up-actor", E.TRAINED, AWAKE, AWAKE, (rule.makes_actor_copy,),
         (g.a_step_is_open, g.the_commit_names_the_open_step, g.active_model_is_the_actor, g.step_adapters_are_loaded,
          g.no_lease_over_what_the_step_changes, g.no_lease_over_the_actor_copy),
-        (Do.COMMIT_VERSIONS, Do.BACKUP_ACTOR)),
-    Row("switches", E.SWITCH_MODEL, AWAKE, AWAKE, (g.switches_to_another_model,),
-        (g.no_step_in_flight, g.switch_target_exists, g.switch_target_is_complete, g.outgoing_model_is_kept,
-         g.no_lease_open), (Do.RESTORE_MODEL,)),
+        (Do.COMMIT_VERSIONS, Do.WRITE_BASE_FILE, Do.BACKUP_ACTOR)),
+    Row("switches", E.SWITCH_MODEL, AWAKE, AWAKE, (g.switches_to_another_model, rule.nothing_is_kept_at_the_switch),
+        (*_SWITCH_NEEDS, g.outgoing_model_is_kept), (Do.RESTORE_MODEL,)),
+    Row("keeps-and-switches", E.SWITCH_MODEL, AWAKE, AWAKE,
+        (g.switches_to_another_model, rule.the_outgoing_model_is_kept_now), _SWITCH_NEEDS,
+        (Do.KEEP_OUTGOING, Do.RESTORE_MODEL)),
 )  # fmt: skip
 
 _FAULT = (
