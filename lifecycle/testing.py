@@ -124,6 +124,42 @@ class SaverContract(BytesContract):
         assert bits(active) + bits(free) == before
         assert saver.tag_of(free) is None
 
+    def test_what_a_pause_frees_is_seen_by_the_driver(self) -> None:
+        """The figure is not the books': it falls by the region at pause and rises at resume (FB-27)."""
+        saver = self.new_saver()
+        saver.place({"tensor": torch.zeros(8 << 20, dtype=torch.uint8)}, TAG, Backup.CPU)
+        active = saver.device_used_bytes()
+        assert active is not None
+
+        saver.pause(TAG)
+
+        paused = saver.device_used_bytes()
+        assert paused is not None
+        assert active - paused >= saver.tags()[TAG].size_bytes
+        saver.resume(TAG)
+        resumed = saver.device_used_bytes()
+        assert resumed is not None
+        assert resumed - paused >= saver.tags()[TAG].size_bytes
+
+    def test_paused_memory_can_be_freed_where_the_saver_says_so(self) -> None:
+        """The last reference goes while its tag is paused, then the tag: the process lives (FB-25)."""
+        saver = self.new_saver()
+        if not saver.frees_while_paused:
+            return
+        dropped, kept = torch.randn(5), torch.randn(5)
+        before = bits(kept)
+        saver.place({"dropped": dropped}, "dropped", Backup.CPU)
+        saver.place({"kept": kept}, "kept", Backup.CPU)
+        saver.pause("dropped")
+        saver.pause("kept")
+
+        del dropped
+        saver.release("dropped")
+        saver.resume("kept")
+
+        assert bits(kept) == before
+        assert list(saver.tags()) == ["kept"]
+
     def test_adopted_memory_is_managed_where_it_lies(self) -> None:
         """Tensors that a framework made in a region are paused and read like placed ones, and not moved."""
         saver = self.new_saver()

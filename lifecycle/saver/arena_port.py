@@ -184,6 +184,15 @@ class ArenaPort:
         with self._lock:
             return None if self._capacity is None else self._capacity - self._active_bytes()
 
+    def device_used_bytes(self) -> int | None:
+        """The pages of active allocations."""
+        with self._lock:
+            return self._active_bytes()
+
+    def frees_while_paused(self) -> bool:
+        """Always."""
+        return True
+
     def describe(self, address: int, size_bytes: int) -> tuple[str, Backup, bool] | None:
         """(tag, kind, paused) of the allocation that holds all these bytes, None when none does."""
         with self._lock:

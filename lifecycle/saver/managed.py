@@ -49,6 +49,11 @@ class ManagedSaver:
         return self._retain
 
     @property
+    def frees_while_paused(self) -> bool:
+        """Whether freeing memory or clearing torch's cache is safe while something is paused."""
+        return self._port.frees_while_paused()
+
+    @property
     def disk_dir(self) -> str | None:
         """Where disk backups are written; None when none is set."""
         return self._disk_dir
@@ -219,6 +224,10 @@ class ManagedSaver:
     def device_free_bytes(self) -> int | None:
         """Device bytes still to be had, None when the device has no limit that is known."""
         return self._port.device_free_bytes()
+
+    def device_used_bytes(self) -> int | None:
+        """Device bytes in use as the driver says, not as the books say; None when it cannot be asked."""
+        return self._port.device_used_bytes()
 
     def _check_adoptable(self, call: str, region: Region, tag: str, backup: Backup, *, paused: bool) -> None:
         """A port that can tell whether the memory is what the caller says overrides this."""

@@ -50,3 +50,9 @@ class NativePort(Protocol):
 
     def device_free_bytes(self) -> int | None:
         """Device bytes still to be had, None when not known."""
+
+    def device_used_bytes(self) -> int | None:
+        """Device bytes in use as the driver says, by whomever; None when it cannot be asked."""
+
+    def frees_while_paused(self) -> bool:
+        """Whether freeing an allocation is safe while something is paused; False: it may end the process."""

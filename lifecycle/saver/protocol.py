@@ -138,6 +138,19 @@ class MemorySaver(Protocol):
     def device_free_bytes(self) -> int | None:
         """Device bytes still to be had, None when the device has no limit that is known."""
 
+    def device_used_bytes(self) -> int | None:
+        """Device bytes in use as the driver says, not as the books say; None when it cannot be asked.
+
+        Other tenants of the device are in it: what a pause freed is the difference of two readings.
+        """
+
+    @property
+    def frees_while_paused(self) -> bool:
+        """Whether freeing memory or clearing torch's cache is safe while something is paused.
+
+        False for torch_memory_saver before 0.0.10, where it ends the process: wait until nothing is paused.
+        """
+
     @property
     def disk_dir(self) -> str | None:
         """Where disk backups are written; None when none is set."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import Any, Final, Literal
 
@@ -28,6 +29,7 @@ from lifecycle.saver.protocol import Backup
 HookMode = Literal["preload", "torch"]
 
 _MIB: Final = 1 << 20
+_FREES_WHILE_PAUSED: Final = (0, 0, 10)
 
 
 class PackagePort:
@@ -106,6 +108,15 @@ class PackagePort:
         """What the driver has free; torch's own cache is not counted."""
         return int(torch.cuda.mem_get_info()[0])
 
+    def device_used_bytes(self) -> int | None:
+        """What the driver has given out, to any process; torch's own cache is in it."""
+        free, total = torch.cuda.mem_get_info()
+        return int(total - free)
+
+    def frees_while_paused(self) -> bool:
+        """From version 0.0.10 on; before, freeing what is paused released its handle twice and ended the process."""
+        return frees_while_paused(_installed_version())
+
 
 class TorchMemorySaver(ManagedSaver):
     """The memory saver for a CUDA device: books and guards over torch_memory_saver. One a process.
@@ -166,6 +177,22 @@ def why_unavailable(hook_mode: str) -> str | None:
             'or pass hook_mode="torch"'
         )
     return None
+
+
+def frees_while_paused(version: str) -> bool:
+    """Whether this version of torch_memory_saver survives that paused memory is freed: a release from 0.0.10 on.
+
+    A version that cannot be read, and a pre-release, count as older.
+    """
+    release = re.fullmatch(r"(\d+(?:\.\d+)*)(?:\.post\d+)?(?:\+.*)?", version)
+    return release is not None and tuple(map(int, release[1].split("."))) >= _FREES_WHILE_PAUSED
+
+
+def _installed_version() -> str:
+    try:
+        return metadata.version("torch_memory_saver")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def segment_bytes(sizes: Iterable[int]) -> int:

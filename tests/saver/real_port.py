@@ -124,6 +124,12 @@ class RealPort:
     def device_free_bytes(self) -> int | None:
         return int(self._library.stub.stub_free())
 
+    def device_used_bytes(self) -> int | None:
+        return int(self._library.stub.stub_used())
+
+    def frees_while_paused(self) -> bool:
+        return True
+
     def free_all(self) -> None:
         """Give back what is left, for the next rule."""
         for address, size_bytes in self._sizes.items():

@@ -104,6 +104,12 @@ class ScriptedPort:
     def device_free_bytes(self) -> int | None:
         return self.free_bytes
 
+    def device_used_bytes(self) -> int | None:
+        return sum(allocation.memory.nbytes for allocation in self.allocations if not allocation.paused)
+
+    def frees_while_paused(self) -> bool:
+        return True
+
     def _of(self, tag: str) -> list[Allocation]:
         if not tag:
             return self.allocations

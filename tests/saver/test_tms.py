@@ -315,6 +315,53 @@ def test_a_pause_whose_backup_has_no_room_is_refused_before_the_native_call(
     assert not saver.tags()["tag"].paused
 
 
+def test_the_driver_says_what_is_in_use(package: FakePackage) -> None:
+    """Total less free, not what the books hold: a pause that frees nothing shows there (FB-27)."""
+    saver = TorchMemorySaver()
+    saver.place({"x": torch.ones(4)}, "tag", Backup.CPU)
+    saver.pause("tag")
+
+    assert saver.usage().device_bytes == 0
+    assert saver.device_used_bytes() == 100 * MIB
+
+
+@pytest.mark.parametrize(
+    ("version", "safe"),
+    [
+        ("0.0.9.post1", False),
+        ("0.0.10", True),
+        ("0.0.10.post1", True),
+        ("0.0.10+cu13", True),
+        ("0.1", True),
+        ("1.0.0", True),
+        ("0.0.10rc1", False),
+        ("0.0.9", False),
+        ("a fork", False),
+    ],
+)
+def test_freeing_while_paused_is_safe_from_version_0_0_10_on(
+    version: str,
+    safe: bool,  # noqa: FBT001  # pytest passes by name
+    package: FakePackage,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Older versions release the handle twice and end the process; what cannot be read counts as older (FB-25)."""
+    monkeypatch.setattr(tms.metadata, "version", lambda name: version)
+
+    assert TorchMemorySaver().frees_while_paused is safe
+
+
+def test_a_package_without_metadata_counts_as_an_old_one(package: FakePackage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source tree on the path has no version to go by (FB-25)."""
+
+    def missing(name: str) -> str:
+        raise tms.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(tms.metadata, "version", missing)
+
+    assert not TorchMemorySaver().frees_while_paused
+
+
 def test_segments_are_those_of_torchs_caching_allocator() -> None:
     """Up to 1 MiB takes 2 MiB, below 10 MiB takes 20 MiB, above it is rounded up to 2 MiB."""
     sizes = [1, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 11 * MIB]
