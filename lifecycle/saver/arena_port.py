@@ -160,6 +160,8 @@ class ArenaPort:
         with self._lock:
             self._check_open("backup_pointer")
             block = self._ranges.find(address)
+            if block is None and size_bytes == 0:  # no bytes behind the last one still lie in an allocation
+                block = self._ranges.find(address - 1)
             if block is None:
                 raise SaverMisuse("backup_pointer", f"address {address:#x} lies in no allocation")
             if address + size_bytes > block.address + block.size_bytes:

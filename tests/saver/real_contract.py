@@ -11,14 +11,14 @@ from torch import Tensor
 from lifecycle.saver.managed import ManagedSaver
 from lifecycle.saver.protocol import Backup, MemorySaver
 from lifecycle.testing import SaverContract
-from tests.saver.real_port import RealPort, load_library
+from tests.saver.real_port import RealLibrary, RealPort
 
 
 class RealContract(SaverContract):
     """The contract over the library's own calls."""
 
     def __init__(self, folder: Path) -> None:
-        self.library = load_library(folder)
+        self.library = RealLibrary(folder)
         self.made: list[tuple[ManagedSaver, RealPort]] = []
 
     def new_saver(self, *, retain_host_backup: bool = False, disk_dir: str | None = None) -> MemorySaver:
@@ -51,7 +51,7 @@ def main(folder: str) -> None:
         else:
             print(f"held {rule}", flush=True)
         contract.clean_up()
-    print(f"left {contract.library.stub.stub_used()} bytes", flush=True)
+    print(f"left {contract.library.used_bytes()} bytes", flush=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lifecycle.saver.protocol import Backup
-from tests.saver.real_port import RealPort, load_library
+from tests.saver.real_port import RealLibrary, RealPort
 
 
 class Victim:
@@ -16,7 +16,7 @@ class Victim:
 
     def __init__(self, stub: Path, folder: Path) -> None:
         self.folder = folder
-        self.library = load_library(stub)
+        self.library = RealLibrary(stub)
         self.port = RealPort(self.library, str(folder))
         self.cpu = self.port.allocate(4096, "cpu", Backup.CPU).data_ptr()
         self.none = self.port.allocate(4096, "none", Backup.NONE).data_ptr()
@@ -33,7 +33,7 @@ def resume_while_active(victim: Victim) -> None:
 
 def pause_every_tag(victim: Victim) -> None:
     victim.port.pause("cpu")
-    victim.library.tms_pause(None)
+    victim.library.native.tms_pause(None)
 
 
 def place_into_a_paused_tag(victim: Victim) -> None:
@@ -57,7 +57,7 @@ def backup_of_a_paused_region_without_one(victim: Victim) -> None:
 
 def resume_on_a_full_device(victim: Victim) -> None:
     victim.port.pause("cpu")
-    victim.library.stub.stub_set_capacity(0)
+    victim.library.driver.stub_set_capacity(0)
     victim.port.resume("cpu")
 
 

@@ -6,126 +6,123 @@ Misuse ends the process, so this runs in a child process only.
 from __future__ import annotations
 
 import ctypes
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor
 
 from lifecycle.errors import SaverError
 from lifecycle.saver.protocol import Backup
 from lifecycle.saver.views import bytes_at
+from tests.saver.proc import writable
 
-SOURCES = Path(__file__).parent / "native_stub"
+Host = Literal["pinned", "mmap"]
+
 HOOK = "torch_memory_saver_hook_mode_torch_cu13.abi3.so"
 
 
-def build_stub(folder: Path) -> None:
-    """Compile the stand-ins for libcuda.so.1 and libcudart.so.13 into the folder.
-
-    Raises:
-        FileNotFoundError: there is no C compiler.
-        subprocess.CalledProcessError: it does not compile them.
-    """
-    shared = [*_compiler(), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror"]
-    driver, runtime = folder / "libcuda.so.1", folder / "libcudart.so.13"
-    versions = f"-Wl,--version-script={SOURCES / 'libcudart.map'}"
-    for command in (
-        [*shared, "-Wl,-soname,libcuda.so.1", "-o", str(driver), str(SOURCES / "libcuda.c")],
-        [
-            *shared,
-            "-Wl,-soname,libcudart.so.13",
-            versions,
-            "-o",
-            str(runtime),
-            str(SOURCES / "libcudart.c"),
-            str(driver),
-        ],
-    ):
-        subprocess.run(command, check=True, capture_output=True, text=True)
-
-
-def load_library(folder: Path) -> ctypes.CDLL:
+class RealLibrary:
     """The real library over the stand-ins in the folder, which are found because they are loaded first."""
-    driver = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
-    ctypes.CDLL(str(folder / "libcudart.so.13"), mode=ctypes.RTLD_GLOBAL)
-    spec = find_spec("torch_memory_saver")
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("torch_memory_saver is not installed")
-    library = ctypes.CDLL(str(Path(spec.origin).parents[1] / HOOK))
-    library.stub = driver
-    for name in ("tms_set_current_tag", "tms_pause", "tms_resume", "tms_set_disk_backup_dir"):
-        getattr(library, name).argtypes = [ctypes.c_char_p]
+
+    def __init__(self, folder: Path) -> None:
+        self.driver = ctypes.CDLL(str(folder / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
+        self.runtime = ctypes.CDLL(str(folder / "libcudart.so.13"), mode=ctypes.RTLD_GLOBAL)
+        spec = find_spec("torch_memory_saver")
+        if spec is None or spec.origin is None:
+            raise FileNotFoundError("torch_memory_saver is not installed")
+        self.native = ctypes.CDLL(str(Path(spec.origin).parents[1] / HOOK))
+        declare(self.native)
+        for function in (self.driver.stub_set_capacity, self.driver.stub_set_granularity):
+            function.argtypes = [ctypes.c_size_t]
+        self.driver.stub_set_returns_pages.argtypes = [ctypes.c_int]
+        self.driver.stub_free.restype = self.driver.stub_used.restype = ctypes.c_size_t
+        self.runtime.stub_set_host_capacity.argtypes = [ctypes.c_size_t]
+        self.runtime.stub_host_used.restype = ctypes.c_size_t
+
+    def used_bytes(self) -> int:
+        """What the stand-in has given out."""
+        return int(self.driver.stub_used())
+
+
+def declare(native: ctypes.CDLL) -> None:
+    """Tell ctypes what the library's functions take and give."""
+    for name in ("set_current_tag", "pause", "resume", "set_disk_backup_dir", "set_cpu_backup_backend"):
+        getattr(native, f"tms_{name}").argtypes = [ctypes.c_char_p]
     for name in ("interesting_region", "enable_cpu_backup", "enable_disk_backup", "retain_cpu_backup"):
-        getattr(library, f"tms_set_{name}").argtypes = [ctypes.c_bool]
-    library.tms_get_cpu_backup_pointer.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
-    library.tms_get_cpu_backup_pointer.restype = ctypes.c_void_p
-    library.tms_torch_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-    library.tms_torch_malloc.restype = ctypes.c_void_p
-    library.tms_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
-    driver.stub_set_capacity.argtypes = [ctypes.c_size_t]
-    driver.stub_free.restype = driver.stub_used.restype = ctypes.c_size_t
-    return library
+        getattr(native, f"tms_set_{name}").argtypes = [ctypes.c_bool]
+    native.tms_get_cpu_backup_backend.restype = ctypes.c_char_p
+    native.tms_get_cpu_backup_pointer.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+    native.tms_get_cpu_backup_pointer.restype = ctypes.c_void_p
+    native.tms_torch_malloc.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    native.tms_torch_malloc.restype = ctypes.c_void_p
+    native.tms_torch_free.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
 
 
-class RealPort:
-    """The library's own calls, nothing else."""
+class NativeCalls:
+    """The library's own calls, nothing else. What differs between a device and the stand-in is in subclasses."""
 
-    def __init__(self, library: ctypes.CDLL, disk_dir: str | None = None) -> None:
-        self._library = library
+    def __init__(self, native: ctypes.CDLL, disk_dir: str | None = None, host: Host = "pinned") -> None:
+        self._native = native
+        self._host = host
         self._sizes: dict[int, int] = {}
         if disk_dir is not None:
-            library.tms_set_disk_backup_dir(disk_dir.encode())
+            native.tms_set_disk_backup_dir(disk_dir.encode())
 
     def enabled(self) -> bool:
         return True
 
     def allocate(self, size_bytes: int, tag: str, backup: Backup) -> Tensor:
-        if size_bytes > self._library.stub.stub_free():
-            raise SaverError(tag, "the stub device is full")
-        self._library.tms_set_current_tag(tag.encode())
-        self._library.tms_set_enable_cpu_backup(backup is Backup.CPU)
-        self._library.tms_set_enable_disk_backup(backup is Backup.DISK)
-        self._library.tms_set_interesting_region(True)
+        free = self.device_free_bytes()
+        if free is not None and size_bytes > free:
+            raise SaverError(tag, "the device is full")
+        self._native.tms_set_current_tag(tag.encode())
+        self._native.tms_set_enable_cpu_backup(backup is Backup.CPU)
+        self._native.tms_set_enable_disk_backup(backup is Backup.DISK)
+        self._native.tms_set_cpu_backup_backend(self._host.encode())
+        self._native.tms_set_interesting_region(True)
         try:
-            address = self._library.tms_torch_malloc(size_bytes, 0, None)
+            address = self._native.tms_torch_malloc(size_bytes, 0, None)
         finally:
-            self._library.tms_set_interesting_region(False)
+            self._native.tms_set_interesting_region(False)
         self._sizes[address] = size_bytes
-        return bytes_at(address, size_bytes)
+        return self.view(address, size_bytes)
+
+    def view(self, address: int, size_bytes: int) -> Tensor:
+        """The device memory as a tensor."""
+        raise NotImplementedError
 
     def free(self, allocation: Tensor) -> None:
         address = allocation.data_ptr()
         self._free(address, self._sizes.pop(address))
 
     def pause(self, tag: str) -> None:
-        self._library.tms_pause(tag.encode())
+        self._native.tms_pause(tag.encode())
 
     def resume(self, tag: str) -> None:
-        self._library.tms_resume(tag.encode())
+        self._native.tms_resume(tag.encode())
 
     def backup_pointer(self, address: int, size_bytes: int) -> int | None:
-        found: int | None = self._library.tms_get_cpu_backup_pointer(address, size_bytes)
+        found: int | None = self._native.tms_get_cpu_backup_pointer(address, size_bytes)
         return found
 
     def set_retain(self, *, retain: bool) -> None:
-        self._library.tms_set_retain_cpu_backup(retain)
+        self._native.tms_set_retain_cpu_backup(retain)
+
+    def use_host(self, host: Host) -> None:
+        """Which host memory the backups of later allocations take."""
+        self._host = host
 
     def unmanaged(self) -> AbstractContextManager[None]:
         return self._disabled()
 
     def synchronize(self) -> None:
-        """The stub has no streams."""
+        """Nothing is queued."""
 
     def device_free_bytes(self) -> int | None:
-        return int(self._library.stub.stub_free())
-
-    def device_used_bytes(self) -> int | None:
-        return int(self._library.stub.stub_used())
+        return None
 
     def frees_while_paused(self) -> bool:
         return True
@@ -137,20 +134,36 @@ class RealPort:
         self._sizes.clear()
 
     def _free(self, address: int, size_bytes: int) -> None:
-        self._library.tms_set_interesting_region(True)
-        self._library.tms_torch_free(address, size_bytes, 0, None)
-        self._library.tms_set_interesting_region(False)
+        self._native.tms_set_interesting_region(True)
+        self._native.tms_torch_free(address, size_bytes, 0, None)
+        self._native.tms_set_interesting_region(False)
 
     @contextmanager
     def _disabled(self) -> Iterator[None]:
-        self._library.tms_set_interesting_region(False)
+        self._native.tms_set_interesting_region(False)
         yield
 
 
-def _compiler() -> list[str]:
-    found = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if found is not None:
-        return [found]
-    if find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc"]
-    raise FileNotFoundError("no C compiler; install one, or ziglang from PyPI")
+class RealPort(NativeCalls):
+    """The real library over the stand-in."""
+
+    def __init__(self, library: RealLibrary, disk_dir: str | None = None, host: Host = "pinned") -> None:
+        super().__init__(library.native, disk_dir, host)
+        self.library = library
+
+    def view(self, address: int, size_bytes: int) -> Tensor:
+        return bytes_at(address, size_bytes)
+
+    def device_free_bytes(self) -> int | None:
+        return int(self.library.driver.stub_free())
+
+    def device_used_bytes(self) -> int | None:
+        return self.library.used_bytes()
+
+    def mapped(self, allocation: Tensor) -> bool:
+        """Whether there is memory behind it, as the kernel says."""
+        return writable(allocation.data_ptr())
+
+    def fill_host(self) -> None:
+        """From now on no host memory can be pinned."""
+        self.library.runtime.stub_set_host_capacity(0)

@@ -11,15 +11,7 @@ import pytest
 from lifecycle.testing import SaverContract
 from tests.saver.proc import run_child
 from tests.saver.real_deaths import DEATHS
-from tests.saver.real_port import build_stub
-
-
-@pytest.fixture(scope="module")
-def stub(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the stand-ins for the CUDA libraries."""
-    folder = tmp_path_factory.mktemp("stub")
-    build_stub(folder)
-    return folder
+from tests.saver.stub import build_stub
 
 
 def test_the_stand_ins_need_no_c_compiler_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +19,7 @@ def test_the_stand_ins_need_no_c_compiler_of_the_machine(tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     build_stub(tmp_path)
     child = run_child(
-        "from tests.saver.real_port import load_library; import pathlib, sys; load_library(pathlib.Path(sys.argv[1]))",
+        "from tests.saver.real_port import RealLibrary; import pathlib, sys; RealLibrary(pathlib.Path(sys.argv[1]))",
         str(tmp_path),
     )
 

@@ -6,15 +6,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define GRANULARITY (2u << 20)
 #define OUT_OF_MEMORY 2
 
+static size_t granularity = 2u << 20;
 static size_t capacity = SIZE_MAX;
 static size_t used = 0;
+static int returns_pages = 1;
 
 static struct { size_t size; } handles[1 << 16];
 
+/* What a test may set: the driver's page size, the size of the device, and a driver that keeps what it is given back. */
+void stub_set_granularity(size_t bytes) { granularity = bytes; }
 void stub_set_capacity(size_t bytes) { capacity = bytes; }
+void stub_set_returns_pages(int value) { returns_pages = value; }
 size_t stub_used(void) { return used; }
 size_t stub_free(void) { return capacity > used ? capacity - used : 0; }
 
@@ -25,7 +29,7 @@ int cuGetErrorString(int error, const char **text) { (void)error; *text = "stub 
 
 int cuMemGetAllocationGranularity(size_t *bytes, const void *properties, int option) {
     (void)properties; (void)option;
-    *bytes = GRANULARITY;
+    *bytes = granularity;
     return 0;
 }
 
@@ -51,7 +55,7 @@ int cuMemCreate(uint64_t *handle, size_t size, const void *properties, uint64_t 
 }
 
 int cuMemRelease(uint64_t handle) {
-    used -= handles[handle].size;
+    if (returns_pages) used -= handles[handle].size;
     return close((int)handle) ? 1 : 0;
 }
 
