@@ -97,6 +97,7 @@ def main(stub: str, folder: str) -> None:
     for name, death in {"survives": survives, **DEATHS}.items():
         child = os.fork()
         if child == 0:
+            victim.library.driver.stub_leave_at_once()
             try:
                 death(victim)
             finally:

@@ -40,6 +40,7 @@ def in_a_fork(work: Callable[[], Iterator[str]]) -> list[str]:
 
 def play(library: RealLibrary, scenario: Scenario, host: Host, folder: Path) -> Iterator[str]:
     """One scenario, on a device of its size."""
+    library.driver.stub_leave_at_once()
     library.driver.stub_set_granularity(PAGE_BYTES)
     if scenario.device_bytes is not None:
         library.driver.stub_set_capacity(scenario.device_bytes)
