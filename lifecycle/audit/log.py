@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import stat
 import threading
@@ -20,8 +21,9 @@ from typing import Any, Final, Self
 import structlog
 
 from lifecycle import private
-from lifecycle.audit.chain import NAMES, OPENED, Chain, checked
+from lifecycle.audit.chain import NAMES, OPENED, Chain, checked, line
 from lifecycle.audit.read import Tail, read_tail
+from lifecycle.audit.told import told
 from lifecycle.errors import AuditError
 
 __all__ = ["NAMES", "AuditLog", "MemoryAudit"]
@@ -59,7 +61,7 @@ class MemoryAudit:
         encoded = checked("in memory", name, keys)
         with self._lock:
             record = self._chain.stamp(None, "msg", {"event": name, "keys": encoded})
-            self.records.append(record)
+            self.records.append(json.loads(line(None, "msg", record)))
             del self.records[: -self._records_max]
             self._chain.kept()
 
@@ -73,9 +75,9 @@ class _Line:
     def __init__(self, put: Callable[[bytes], None]) -> None:
         self._put = put
 
-    def msg(self, line: str) -> None:
+    def msg(self, text: str) -> None:
         """Write one line."""
-        self._put(line.encode() + b"\n")
+        self._put(text.encode() + b"\n")
 
 
 class AuditLog:
@@ -106,10 +108,10 @@ class AuditLog:
         self._fd = self._open()
         self._logger: Any = structlog.wrap_logger(
             _Line(self._put),
-            processors=[self._chain.stamp, structlog.processors.JSONRenderer()],
+            processors=[self._chain.stamp, line],
             wrapper_class=structlog.BoundLogger,
             context_class=dict,
-        )
+        ).bind()  # once: a lazy proxy would be bound anew for each record
         try:
             with self._alone():
                 self._begin_session()
@@ -191,7 +193,7 @@ class AuditLog:
             ],
             "pid": os.getpid(),
         }
-        self._append(OPENED, keys)
+        self._append(OPENED, told(keys))
 
     def _continue(self, tail: Tail) -> None:
         self._chain.sequence, self._chain.hash, self._size = tail.sequence, tail.hash, tail.size_bytes
@@ -199,7 +201,7 @@ class AuditLog:
             # The torn line stays as it is, as evidence; it only gets an end, so that the next one is whole.
             self._put(b"\n")
 
-    def _append(self, name: str, keys: Mapping[str, object]) -> None:
+    def _append(self, name: str, keys: Mapping[str, str]) -> None:
         self._logger.msg(name, keys=keys)
         self._chain.kept()
 

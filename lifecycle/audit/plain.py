@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Final
@@ -45,10 +46,12 @@ def plain(value: object, *, depth: int = 0) -> object:
     """
     if depth > _DEPTH_MAX:
         return "..."
+    if value is None or type(value) in (bool, int):
+        return value
+    if type(value) is str:
+        return redact(value)
     if isinstance(value, Enum):
         return plain(value.value, depth=depth + 1)
-    if value is None or isinstance(value, bool):
-        return value
     if isinstance(value, str | PurePath):
         return redact(str(value))
     if isinstance(value, Integral | Real):
@@ -58,6 +61,8 @@ def plain(value: object, *, depth: int = 0) -> object:
 
 def redact(text: str) -> str:
     """The text without credentials in URLs, secrets in queries, and bearer tokens."""
+    if "@" not in text and "=" not in text and "bearer" not in text.lower():
+        return text  # what each of the patterns needs is not there; most texts of a record end here
     text = _CREDENTIALS.sub(rf"\1{REDACTED}@", text)
     text = _QUERY.sub(rf"\1{REDACTED}", text)
     return _BEARER.sub(rf"\1{REDACTED}", text)
@@ -90,8 +95,21 @@ def _mapping(value: Mapping[object, object], depth: int) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, one in value.items():
         name = redact(str(key.value if isinstance(key, Enum) else key))
-        found[name] = REDACTED if one and _SECRET_KEY.search(name) else plain(one, depth=depth + 1)
+        found[name] = REDACTED if _names_a_secret(name) and not _is_nothing(one) else plain(one, depth=depth + 1)
     return found
+
+
+def _is_nothing(value: object) -> bool:
+    """Whether there is no secret: None, an empty text, a zero."""
+    try:
+        return not value
+    except Exception:  # noqa: BLE001 - an array is not false, it refuses to say
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _names_a_secret(name: str) -> bool:
+    return _SECRET_KEY.search(name) is not None
 
 
 def _text(value: object) -> str:

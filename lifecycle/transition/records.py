@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Final, Protocol
 
+from lifecycle.audit.told import Sure
 from lifecycle.config import LifecycleConfig
 from lifecycle.errors import AuditError
 from lifecycle.outcome import Moved
@@ -13,6 +15,11 @@ from states import Facts, NoChange, Refusal, Step, Verdict
 
 ERRORS_KEPT: Final = 256
 """How many errors of the log and of subscribers are kept for whoever asks; the oldest are forgotten."""
+
+_SHARED: Final = tuple(Facts().shared())
+_LOCAL: Final = tuple(Facts().local())
+_shared_of: Final = attrgetter(*_SHARED)
+_local_of: Final = attrgetter(*_LOCAL)
 
 CHECKPOINT_EVERY: Final = 100
 """A full list of versions stands in every so many ``moved`` records, so that a log can be read from its middle."""
@@ -134,7 +141,9 @@ class Recorder:
             "target": step.target,
             "facts": _facts(facts),
             "verdicts": _verdicts(step.verdicts),
-            "decision": {one.group: {"source": one.tag or one.source, "because": one.because} for one in step.reads},
+            "decision": Sure(
+                {one.group: Sure(source=one.tag or one.source, because=one.because) for one in step.reads}
+            ),
         }
 
     def _write_quietly(self, name: str, keys: Mapping[str, object]) -> None:
@@ -154,8 +163,11 @@ class Recorder:
 
 
 def _facts(facts: Facts) -> dict[str, object]:
-    return {"shared": facts.shared(), "local": facts.local()}
+    return Sure(
+        shared=Sure(zip(_SHARED, _shared_of(facts), strict=True)),
+        local=Sure(zip(_LOCAL, _local_of(facts), strict=True)),
+    )
 
 
 def _verdicts(verdicts: tuple[Verdict, ...]) -> list[dict[str, object]]:
-    return [{"name": one.name, "holds": one.holds, "because": one.because} for one in verdicts]
+    return [Sure(name=one.name, holds=one.holds, because=one.because) for one in verdicts]
