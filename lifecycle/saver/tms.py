@@ -8,9 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shutil
 import weakref
-from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -20,15 +18,12 @@ import torch
 from torch import Tensor
 
 from lifecycle.errors import ConfigError, SaverError
-from lifecycle.memory import host
-from lifecycle.saver.books import TagBook
 from lifecycle.saver.guards import check_folder
-from lifecycle.saver.managed import ManagedSaver
 from lifecycle.saver.protocol import Backup
+from lifecycle.saver.room import CarefulSaver
 
 HookMode = Literal["preload", "torch"]
 
-_MIB: Final = 1 << 20
 _FREES_WHILE_PAUSED: Final = (0, 0, 10)
 
 
@@ -118,7 +113,7 @@ class PackagePort:
         return frees_while_paused(_installed_version())
 
 
-class TorchMemorySaver(ManagedSaver):
+class TorchMemorySaver(CarefulSaver):
     """The memory saver for a CUDA device: books and guards over torch_memory_saver. One a process.
 
     On top of the guards every saver has, a call is refused when the native library would end the process for
@@ -144,20 +139,6 @@ class TorchMemorySaver(ManagedSaver):
         port = PackagePort(hook_mode, disk_dir)
         super().__init__(port, retain_host_backup=retain_host_backup, disk_dir=disk_dir)
         TorchMemorySaver._live = weakref.ref(self)
-
-    def _check_device_room(self, book: TagBook) -> None:
-        free = self._port.device_free_bytes()
-        needed = segment_bytes(region.size_bytes for region in book.regions)
-        if free is not None and free < needed:
-            why = f"resume needs up to {needed} bytes on the device and {free} are free; free device memory first"
-            raise SaverError(book.tag, why)
-
-    def _check_backup_room(self, book: TagBook) -> None:
-        needed = segment_bytes(region.size_bytes for region in book.regions if region.kept_bytes == 0)
-        if book.backup is Backup.DISK and self._disk_dir is not None:
-            _check_room(book.tag, needed, shutil.disk_usage(self._disk_dir).free, f"the disk of {self._disk_dir}")
-        if book.backup is Backup.CPU:
-            _check_room(book.tag, needed, host.host_free_bytes(), "the host's memory")
 
 
 def why_unavailable(hook_mode: str) -> str | None:
@@ -195,24 +176,6 @@ def _installed_version() -> str:
         return "unknown"
 
 
-def segment_bytes(sizes: Iterable[int]) -> int:
-    """Device bytes that allocations of these sizes take at most, in the segments of torch's caching allocator.
-
-    Up to 1 MiB lies in a segment of 2 MiB, below 10 MiB in one of 20 MiB, above in whole steps of 2 MiB.
-    Allocations that share a segment are counted as if they did not: a refusal too early can be retried,
-    a resume without room ends the process.
-    """
-    return sum(_segment(size) for size in sizes)
-
-
-def _segment(size_bytes: int) -> int:
-    if size_bytes <= _MIB:
-        return 2 * _MIB
-    if size_bytes < 10 * _MIB:
-        return 20 * _MIB
-    return -(-size_bytes // (2 * _MIB)) * 2 * _MIB
-
-
 def _is_preloaded() -> bool:
     return sum("torch_memory_saver" in path for path in os.environ.get("LD_PRELOAD", "").split(":")) == 1
 
@@ -234,8 +197,3 @@ def _start(hook_mode: HookMode) -> tuple[Any, Any]:
     if mode != hook_mode:
         raise ConfigError(f"torch_memory_saver was started in hook mode {mode} before; pass hook_mode={mode!r}")
     return saver, library
-
-
-def _check_room(tag: str, needed: int, free: int, place: str) -> None:
-    if free < needed:
-        raise SaverError(tag, f"the backup needs up to {needed} bytes and {place} has {free} free; make room first")

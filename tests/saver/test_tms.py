@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import shutil
 import sys
 import types
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from lifecycle.errors import ConfigError, SaverError
 from lifecycle.memory import host
 from lifecycle.saver import tms
 from lifecycle.saver.protocol import Backup
-from lifecycle.saver.tms import PackagePort, TorchMemorySaver, segment_bytes
+from lifecycle.saver.tms import PackagePort, TorchMemorySaver
 from tests.saver.proc import run_child
 
 MIB = 1 << 20
@@ -47,6 +48,7 @@ class FakePackage:
         self._impl: types.SimpleNamespace | None = None
         self.hook_mode = "preload"
         self.retain = False
+        self.disk_dir: Path | None = None
 
     def start(self) -> None:
         """First use."""
@@ -79,11 +81,14 @@ class FakePackage:
 
     def pause(self, tag: str) -> None:
         self.calls.append(("pause", tag))
+        if self.disk_dir is not None:
+            (self.disk_dir / "tms_abcdef").write_bytes(bytes(4096))
 
     def resume(self, tag: str) -> None:
         self.calls.append(("resume", tag))
 
     def set_disk_backup_dir(self, path: str) -> None:
+        self.disk_dir = Path(path)
         self.calls.append(("set_disk_backup_dir", path))
 
 
@@ -306,7 +311,7 @@ def test_a_pause_whose_backup_has_no_room_is_refused_before_the_native_call(
     saver = TorchMemorySaver(disk_dir=str(tmp_path))
     saver.place({"x": torch.ones(1)}, "tag", backup)
     monkeypatch.setattr(host, "host_free_bytes", lambda: MIB)
-    monkeypatch.setattr(tms.shutil, "disk_usage", lambda path: types.SimpleNamespace(free=MIB))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: types.SimpleNamespace(free=MIB))
 
     with pytest.raises(SaverError, match="make room first"):
         saver.pause("tag")
@@ -360,10 +365,3 @@ def test_a_package_without_metadata_counts_as_an_old_one(package: FakePackage, m
     monkeypatch.setattr(tms.metadata, "version", missing)
 
     assert not TorchMemorySaver().frees_while_paused
-
-
-def test_segments_are_those_of_torchs_caching_allocator() -> None:
-    """Up to 1 MiB takes 2 MiB, below 10 MiB takes 20 MiB, above it is rounded up to 2 MiB."""
-    sizes = [1, MIB, MIB + 1, 10 * MIB - 1, 10 * MIB, 11 * MIB]
-
-    assert [segment_bytes([size]) // MIB for size in sizes] == [2, 2, 20, 20, 10, 12]
