@@ -8,6 +8,7 @@ from lifecycle.controller import TrainerLifecycle
 from lifecycle.errors import (
     AdapterError,
     AuditError,
+    BaseFileError,
     BusyError,
     ConfigError,
     DigestMismatch,
@@ -36,6 +37,7 @@ __all__ = [
     "AuditError",
     "AuditLog",
     "Backup",
+    "BaseFileError",
     "BusyError",
     "ConfigError",
     "DigestMismatch",

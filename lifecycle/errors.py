@@ -10,6 +10,7 @@ LifecycleError
 ├── UnreadableTensor    the caller: no source holds the bytes that are asked for
 ├── UnknownTag          the caller: a snapshot tag that does not exist (also a KeyError)
 ├── SaverMisuse         the caller: a saver call that the real library answers by ending the process
+├── BaseFileError       the world: the file behind a frozen base is missing room, bytes or trust
 ├── SaverError          the world: out of memory, a full or broken disk, a saver that frees nothing
 ├── DigestMismatch      the world: bytes are not those of their version
 ├── EngineError         the world: a rollout engine failed, or answered something else than asked
@@ -137,6 +138,20 @@ class SaverError(LifecycleError):
     def __init__(self, tag: str, why: str) -> None:
         super().__init__(f"region {tag}: {why}")
         self.tag = tag
+        self.why = why
+
+
+class BaseFileError(LifecycleError):
+    """The file behind a frozen base cannot be written, or is not what it should be. No byte of it was used.
+
+    Attributes:
+        path: the file, or its directory.
+        why: what is wrong, and what to do.
+    """
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"base file {path}: {why}")
+        self.path = path
         self.why = why
 
 
