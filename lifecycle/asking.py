@@ -70,7 +70,7 @@ class Asking:
         if event not in tuple(TrainerEvent):
             raise ConfigError(f"{event!r} is no event; the events are: {', '.join(TrainerEvent)}")
         asked = TrainerEvent(event)
-        request = Request(tuple(sorted(set(adapters))), target, tuple(engines))
+        request = Request(tuple(sorted(set(adapters))), target=target, engines=tuple(engines))
         with self._runner.turn.looking():
             facts = gather(self._parts, request, asked)
             decision = decide_event(self.state, asked, facts)

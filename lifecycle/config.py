@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lifecycle.errors import ConfigError
-from states import Strategy
+from states import FrozenBase, Strategy
 
 _TARGETS = ("cpu", "disk", None)
 _AUDIT_FAILURES = ("stop", "continue")
@@ -29,6 +29,9 @@ class LifecycleConfig:
         with_teacher: a teacher is kept.
         keep_old_actor: the actor of an earlier step is kept.
         strategy: when a second host copy of the actor is made (:class:`states.Strategy`).
+        frozen_base: what brings the frozen base back after a pause (:class:`states.FrozenBase`): ``"saver"``, or
+            ``"file"``, which the disk target always uses.
+        base_dir: folder of base files, shared by all ranks of a node; None uses the saver's disk directory.
         model: prefix of this trainer's memory tags, so that several models can share a saver.
         frozen_buffers: glob patterns of buffers that never change; all others count as mutable.
         host_budget_bytes: host memory that backups may take; None asks the operating system.
@@ -47,7 +50,9 @@ class LifecycleConfig:
     with_ref: bool = False
     with_teacher: bool = False
     keep_old_actor: bool = False
-    strategy: str = Strategy.REFERENCE.value
+    strategy: str = Strategy.LEAN.value
+    frozen_base: str = FrozenBase.SAVER.value
+    base_dir: str | None = None
     model: str = "actor"
     frozen_buffers: tuple[str, ...] = ()
     host_budget_bytes: int | None = None
@@ -62,6 +67,10 @@ class LifecycleConfig:
             raise ConfigError(f"offload_target is {self.offload_target!r}; use 'cpu', 'disk' or None")
         if not _is_one_of(self.strategy, tuple(Strategy)):
             raise ConfigError(f"strategy is {self.strategy!r}; use one of {', '.join(Strategy)}")
+        if not _is_one_of(self.frozen_base, tuple(FrozenBase)):
+            raise ConfigError(f"frozen_base is {self.frozen_base!r}; use one of {', '.join(FrozenBase)}")
+        if self.base_dir is not None and (not isinstance(self.base_dir, str) or not self.base_dir):
+            raise ConfigError(f"base_dir is {self.base_dir!r}; use the path of a folder, or None")
         if not _is_one_of(self.audit_failure, _AUDIT_FAILURES):
             raise ConfigError(f"audit_failure is {self.audit_failure!r}; use 'stop' or 'continue'")
         if not isinstance(self.model, str) or not _NAME.fullmatch(self.model):
@@ -89,6 +98,7 @@ class LifecycleConfig:
             "with_teacher": self.with_teacher,
             "keep_old_actor": self.keep_old_actor,
             "strategy": self.strategy,
+            "frozen_base": self.frozen_base,
         }
 
     @classmethod

@@ -27,12 +27,20 @@ from lifecycle.transition.steps import TrainingStep
 from lifecycle.weights.models import keep_model
 from lifecycle.weights.snapshot_gate import SnapshotGate
 from lifecycle.weights.snapshots import SnapshotStore
+from lifecycle.weights.stored import Sharing
 from states import (
     ACTOR,
+    Strategy,
     TrainerEvent,
     TrainerMachine,
     TrainerState,
 )
+
+_SHARING = {
+    Strategy.LEAN: Sharing.BORROWED,
+    Strategy.REFERENCE: Sharing.STORED,
+    Strategy.DUPLICATE: Sharing.NOTHING,
+}
 
 
 class TrainerLifecycle(Asking):
@@ -76,7 +84,8 @@ class TrainerLifecycle(Asking):
         attach.lay_out(self._parts, TrainerState(initial_state))
         recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
         self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
-        self.snapshots.connect(OwnMemory(self._parts), SnapshotGate(self._parts, self._runner))
+        gate = SnapshotGate(self._parts, self._runner)
+        self.snapshots.connect(OwnMemory(self._parts), gate, _SHARING[Strategy(config.strategy)])
 
     @property
     def active_model(self) -> str:
@@ -155,17 +164,38 @@ class TrainerLifecycle(Asking):
         aborted: what it may have changed takes new version ids.
         """
         step = TrainingStep(tuple(sorted(set(adapters))))
-        was_open = self._parts.runtime.step is not None
-        try:
+        with self._aborting():
             self.begin_step(step.adapters)
             yield step
             if step.kind == "accumulated":
                 self.accumulated()
             else:
                 self.trained(step.adapters)
+
+    @contextmanager
+    def loading_checkpoint(self) -> Iterator[None]:
+        """A checkpoint is loaded into the model, in place, inside the block: everything may change there.
+
+        It is a step that touches every content group. On exit the frozen base is compared with what it was:
+        where its bytes are the same nothing is copied, sent or written again. Kept models that share the old
+        base get bytes of their own before.
+        """
+        with self._aborting():
+            self._send(TrainerEvent.BEGIN_STEP, loads=True)
+            yield
+            self.trained()
+
+    @contextmanager
+    def _aborting(self) -> Iterator[None]:
+        """Abort the step that the block opened if anything in it fails.
+
+        Also when the commit itself is refused: the bytes have changed, and a step must not stay open. A commit
+        that is only missing on the log has closed it; a step of somebody else stays.
+        """
+        was_open = self._parts.runtime.step is not None
+        try:
+            yield
         except BaseException:
-            # Also when the commit itself is refused: the bytes have changed, and a step must not stay open.
-            # A commit that is only missing on the log has closed it; a step of somebody else stays.
             if self._parts.runtime.step is not None and not was_open:
                 self.abort_step()
             raise
@@ -238,7 +268,8 @@ class TrainerLifecycle(Asking):
         event: TrainerEvent,
         *,
         adapters: tuple[str, ...] = (),
+        loads: bool = False,
         target: str = ACTOR,
         engines: tuple[RolloutEngine, ...] = (),
     ) -> Outcome:
-        return self._runner.send(event, Request(adapters, target, engines))
+        return self._runner.send(event, Request(adapters, loads, target, engines))

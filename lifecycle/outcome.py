@@ -19,6 +19,7 @@ class Moved(NotABool):
         target: the state after.
         reads: where each content group was read.
         moved_bytes: bytes that were copied by it.
+        moved: the same by kind.
         duration_s: seconds from the decision to the commit.
         details: what it did in words of its kind (adapters loaded, engines updated), for the log.
     """
@@ -29,6 +30,7 @@ class Moved(NotABool):
     target: TrainerState
     reads: tuple[Read, ...] = ()
     moved_bytes: int = 0
+    moved: tuple[tuple[str, int], ...] = ()
     duration_s: float = 0.0
     details: tuple[tuple[str, object], ...] = ()
 

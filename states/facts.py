@@ -49,6 +49,11 @@ class ContentFacts:
         """Version of this group in snapshot *tag*, None when the snapshot lacks it."""
         return dict(self.copies).get(tag)
 
+    def version_of(self, model: str) -> int:
+        """What the bytes of a model are; a group that it keeps no copy of it shares with the actor."""
+        kept = self.copy_version(model)
+        return self.version if model == ACTOR or kept is None else kept
+
     def fresh_copies(self) -> tuple[str, ...]:
         """Tags of the snapshots that hold the newest version in bytes of their own."""
         return tuple(tag for tag, held in self.copies if held == self.version and tag not in self.borrowed)
@@ -153,6 +158,7 @@ class Facts:
     disk_free_bytes: int | None = field(default=None, metadata=LOCAL)
     disk_is_real: bool = field(default=True, metadata=LOCAL)
     disk_problem: str = field(default="", metadata=LOCAL)
+    base_file_problem: str = field(default="", metadata=LOCAL)
     resume_need_bytes: int = field(default=0, metadata=LOCAL)
     device_free_bytes: int | None = field(default=None, metadata=LOCAL)
     transport_bytes: int = field(default=0, metadata=LOCAL)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from states.facts import ContentFacts, Facts, LeaseFacts
+from states.facts import Facts, LeaseFacts
 from states.names import ACTOR, BUFFERS, RESTING, TRAINABLE_BASE, Source, TrainerState, adapter_group
-from states.rule import groups_to_copy, groups_to_keep
+from states.rule import groups_to_keep
 from states.verdict import Answer, Guard, guard
 
 
@@ -122,15 +122,6 @@ def no_lease_over_what_the_step_changes(facts: Facts) -> Answer:
 
 
 @guard(scope="local")
-def no_lease_over_the_actor_copy(facts: Facts) -> Answer:
-    """No lease is open over bytes of the ``actor`` copy that a new backup overwrites."""
-    adapters = {adapter_group(name) for name in (*facts.to_load, *facts.to_retire)}
-    changed = _changed_groups(facts) | adapters | set(groups_to_copy(facts))
-    leases = tuple(one for one in facts.leases if one.source == f"snapshot:{ACTOR}" and changed & set(one.groups))
-    return _held(leases, 'the "actor" copy')
-
-
-@guard(scope="local")
 def no_lease_open(facts: Facts) -> Answer:
     """No lease is open at all."""
     return _held(facts.leases, "weights")
@@ -194,13 +185,7 @@ def _is_switched(facts: Facts) -> bool:
     """By version, not by name: a model whose copy was renewed is not the one in live memory."""
     if facts.switch_target != facts.active_model:
         return False
-    return all(one.live == _version_of(facts.switch_target, one) for one in facts.contents)
-
-
-def _version_of(model: str, content: ContentFacts) -> int:
-    """What the model's bytes of a group are; a group that it keeps no copy of it shares with the actor."""
-    kept = content.copy_version(model)
-    return content.version if model == ACTOR or kept is None else kept
+    return all(one.live == one.version_of(facts.switch_target) for one in facts.contents)
 
 
 @guard()
@@ -209,7 +194,7 @@ def switch_target_is_complete(facts: Facts) -> Answer:
     model, wrong = facts.switch_target, []
     for content in facts.contents:
         kept = content.copy_version(model)
-        if (content.live if kept is None else kept) != _version_of(model, content):
+        if (content.live if kept is None else kept) != content.version_of(model):
             wrong.append(content.group)
     because = f'missing or stale in the "{model}" copy: {", ".join(wrong)}' if wrong else "the target is complete"
     return not wrong, because, f'copy a fresh snapshot onto "{model}", or switch_model("{ACTOR}") first'
@@ -222,7 +207,7 @@ def outgoing_model_is_kept(facts: Facts) -> Answer:
     return (
         not lost,
         f"would be overwritten without a copy: {', '.join(lost)}" if lost else "what is replaced has a copy",
-        f'backup("{facts.active_model}") first',
+        "snapshots.backup() these bytes first, under a tag that keeps nothing else",
     )
 
 

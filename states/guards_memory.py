@@ -23,6 +23,11 @@ def _room(place: str, need_bytes: int, free_bytes: int | None, remedy: str) -> A
     return need_bytes <= free_bytes, because, remedy
 
 
+def _damage(facts: Facts) -> str:
+    """What is wrong with the base file, for a message about bytes that it should have held."""
+    return f" ({facts.base_file_problem})" if facts.base_file_problem else ""
+
+
 @guard()
 def target_is_cpu(facts: Facts) -> Answer:
     """The configured offload target is cpu."""
@@ -89,7 +94,7 @@ def survivors_keep_a_readable_copy(facts: Facts) -> Answer:
     named = "; ".join(f"{one.group} (version {one.version}, backup {one.backup}, live {one.live})" for one in lost)
     return (
         False,
-        f"nothing readable would remain of: {named}",
+        f"nothing readable would remain of: {named}{_damage(facts)}",
         'backup("actor") first, use a cpu backup for these tensors, or do not offload',
     )
 
@@ -122,7 +127,7 @@ def lost_bytes_can_be_restored(facts: Facts) -> Answer:
     lost = [one.group for one in facts.contents if one.live is None and not comes_back(one)]
     return (
         not lost,
-        f"comes back without values and has no copy: {', '.join(lost)}" if lost else "all values come back",
+        f"comes back without values and has no copy: {', '.join(lost)}{_damage(facts)}" if lost else "all values come back",
         "load a checkpoint into these tensors; they cannot be recovered from this process",
     )
 

@@ -154,10 +154,15 @@ def groups_to_keep(facts: Facts) -> tuple[str, ...]:
 
 @guard()
 def the_outgoing_model_is_kept_now(facts: Facts) -> Answer:
-    """Strategy ``lean``, and the switch would overwrite bytes that nothing else holds: they are copied first."""
+    """Strategy ``lean``, and the switch would overwrite the only bytes of the outgoing model: they are copied first."""
     groups = groups_to_keep(facts)
     if facts.strategy != Strategy.LEAN:
         return False, f"strategy {facts.strategy} copies nothing at a switch", "the edge beside this one copies nothing"
+    model = facts.active_model
+    # Kept under the model's own tag, bytes that the model no longer consists of would replace those it does.
+    foreign = [one.group for one in facts.contents if one.group in groups and one.live != one.version_of(model)]
+    if foreign:
+        return False, f'no longer bytes of "{model}": {", ".join(foreign)}', "the edge beside this one copies nothing"
     because = f"the switch would overwrite the only bytes of: {', '.join(groups) or 'nothing'}"
     return bool(groups), because, "the edge beside this one copies nothing"
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lifecycle.memory import cgroup
 
+_KEPT = ("tms_*", "base-*.safetensors")
 _MEMORY_BACKED = ("tmpfs", "ramfs", "devtmpfs")
 
 
@@ -56,8 +57,7 @@ def is_real_disk(directory: str) -> bool:
     return holder is None or mounts[holder] not in _MEMORY_BACKED
 
 
-def backup_files(directory: str | None) -> tuple[str, ...]:
-    """Names of backup files that lie in the directory, sorted: left by another run, never opened by this one."""
-    if directory is None or not Path(directory).is_dir():
-        return ()
-    return tuple(sorted(path.name for path in Path(directory).glob("tms_*")))
+def backup_files(*directories: str | None) -> tuple[str, ...]:
+    """Names of backup and base files that lie in the directories, sorted: another run's, never opened by this one."""
+    folders = {Path(one) for one in directories if one is not None and Path(one).is_dir()}
+    return tuple(sorted(path.name for folder in folders for kind in _KEPT for path in folder.glob(kind)))

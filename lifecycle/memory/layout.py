@@ -1,13 +1,7 @@
 """Where the trainer's tensors lie. Memory is laid out once, at attach, and never again.
 
-| content | tag | backup with target cpu | with target disk | without a target |
-|---|---|---|---|---|
-| base and buffers | MODEL/base | cpu | disk | not placed |
-| adapter slots | MODEL/adapters | cpu | cpu | not placed |
-| optimizer moments | MODEL/optimizer | cpu | cpu | not placed |
-| gradients | MODEL/gradients | none | none | none |
-
-Tensors that a framework placed itself (``saver.adopt``) stay where they are.
+:mod:`states.placement` says what lies where; docs/placement.md prints it. Tensors that a framework placed
+itself (``saver.adopt``) stay where they are, if they can serve there.
 """
 
 from __future__ import annotations
@@ -17,10 +11,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from lifecycle.config import LifecycleConfig
+from lifecycle.errors import ConfigError
 from lifecycle.saver import Backup, MemorySaver, TagInfo
+from states import Place, place, why_not_adopted
 
-_BASE = {"cpu": Backup.CPU, "disk": Backup.DISK}
-_HOST = {"cpu": Backup.CPU, "disk": Backup.CPU}
+_SCRATCH = "gradients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,34 +32,49 @@ class Layout:
 
     Args:
         saver: the memory saver.
-        model: prefix of the tags.
-        target: the offload target.
+        config: says what lies where.
     """
 
-    def __init__(self, saver: MemorySaver, model: str, target: str | None) -> None:
+    def __init__(self, saver: MemorySaver, config: LifecycleConfig) -> None:
         self._saver = saver
-        self._model = model
-        self._target = target
+        self._config = config
+        self._model = config.model
         self._surviving: set[str] = set()
         self._scratch: set[str] = set()
 
-    def place(self, part: str, tensors: Mapping[str, Tensor]) -> None:
+    def place_of(self, content: str) -> Place:
+        """The place of one kind of content by the table; see :data:`states.CONTENTS`."""
+        config = self._config
+        return place(content, target=config.offload_target, frozen_base=config.frozen_base, strategy=config.strategy)
+
+    def refuse_unfit(self, content: str, tensors: Mapping[str, Tensor]) -> None:
+        """Refuse memory that a framework has allocated where this content cannot be.
+
+        Raises:
+            ConfigError: naming the tag and the reason. Nothing was moved.
+        """
+        wanted, tags = self.place_of(content), self._saver.tags()
+        for tag in sorted({tag for one in tensors.values() if (tag := self._saver.tag_of(one)) is not None}):
+            why = why_not_adopted(content, str(tags[tag].backup), wanted)
+            if why:
+                raise ConfigError(f"tag {tag}: {why}")
+
+    def place(self, content: str, tensors: Mapping[str, Tensor]) -> None:
         """Place what is not placed yet.
 
         Args:
-            part: ``base``, ``adapters``, ``optimizer`` or ``gradients``.
+            content: a key of :data:`states.CONTENTS`.
             tensors: by name; tied weights may appear under several names.
 
         Raises:
             SaverError: there is no room.
             SaverMisuse: a tensor cannot be placed.
         """
-        kinds = _BASE if part == "base" else _HOST
-        backup = Backup.NONE if part == "gradients" else kinds.get(self._target or "")
+        wanted = self.place_of(content)
         loose = {name: one for name, one in tensors.items() if self._saver.tag_of(one) is None and one.numel()}
-        if backup is not None and loose:
-            self._saver.place(loose, f"{self._model}/{part}", backup)
-        known = self._scratch if part == "gradients" else self._surviving
+        if wanted.backup != "unplaced" and loose:
+            self._saver.place(loose, f"{self._model}/{wanted.part}", Backup(wanted.backup))
+        known = self._scratch if content == _SCRATCH else self._surviving
         known.update(tag for tag in map(self._saver.tag_of, tensors.values()) if tag is not None)
 
     def tags(self) -> TagSplit:

@@ -60,37 +60,52 @@ def resume_named(parts: Parts, tags: Iterable[str]) -> None:
     """Resume these tags; all are paused. Groups whose region has no backup have lost their bytes."""
     for tag in tags:
         parts.saver.resume(tag)
-        if parts.saver.tags()[tag].backup is Backup.NONE:
-            _mark_lost(parts, tag)
+        info = parts.saver.tags()[tag]
+        if info.backup is Backup.NONE:
+            parts.versions.region.update(dict.fromkeys(_groups_in(parts, tag)))
+        elif info.backup is Backup.CPU and info.backup_bytes:
+            parts.versions.retained.update({one: parts.versions.region[one] for one in _groups_in(parts, tag)})
 
 
-def _mark_lost(parts: Parts, tag: str) -> None:
-    for group, held in parts.inventory.groups().items():
-        if any(parts.saver.tag_of(tensor) == tag for tensor in held.values()):
-            parts.versions.region[group] = None
+def _groups_in(parts: Parts, tag: str) -> list[str]:
+    """The content groups of which a tensor lies in the tag."""
+    groups = parts.inventory.groups().items()
+    return [group for group, held in groups if any(parts.saver.tag_of(one) == tag for one in held.values())]
 
 
-def restore_lost(parts: Parts) -> int:
-    """Write groups that came back without values from a copy of the active model.
+def restore_lost(parts: Parts, count: Callable[[str, int], None] = lambda _kind, _bytes: None) -> None:
+    """Write groups that came back without values, from the base file or a copy of the active model.
 
-    Returns:
-        The bytes written.
+    Args:
+        parts: the trainer.
+        count: told the kind and the bytes of what was written.
     """
-    moved = 0
     for group, version in list(parts.versions.region.items()):
         if version is None:
-            moved += restore_group(parts, group, parts.runtime.active_model)
-    return moved
+            kind, moved = restore_group(parts, group, parts.runtime.active_model)
+            count(kind, moved)
 
 
-def restore_group(parts: Parts, group: str, model: str) -> int:
-    """Write one group from the snapshot of *model*.
+def restore_group(parts: Parts, group: str, model: str) -> tuple[str, int]:
+    """Write one group of *model* from the base file, if it holds that version, else from a snapshot.
 
     A group that the model keeps no copy of it shares with the actor: it comes, like those of the actor
     itself, from any copy of the actor's newest version.
+
+    Returns:
+        The kind of the source, as :meth:`lifecycle.transition.parts.Work.count` takes it, and the bytes written.
     """
-    store = parts.snapshots
-    if model != ACTOR and store.has(model) and store.versions(model).get(group) is not None:
-        return store.restore_group(model, group)
-    fresh = store.holders(group, parts.versions.wanted.get(group))
-    return store.restore_group(fresh[0], group) if fresh else 0
+    store, wanted = parts.snapshots, parts.versions.wanted.get(group)
+    if model != ACTOR and store.has(model) and (kept := store.versions(model).get(group)) is not None:
+        wanted = kept
+    if wanted is not None and parts.file.version == wanted and group in parts.inventory.base:
+        return "base-file-read", _restore_from_file(parts, group, wanted)
+    fresh = store.holders(group, wanted)
+    return "snapshot", store.restore_group(fresh[0], group) if fresh else 0
+
+
+def _restore_from_file(parts: Parts, group: str, version: int) -> int:
+    parts.versions.region[group] = None
+    moved = sum(parts.file.read_into(name, one) for name, one in parts.own_bytes(group).items())
+    parts.versions.region[group] = version
+    return moved

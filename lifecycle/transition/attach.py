@@ -20,8 +20,9 @@ from lifecycle.saver import MemorySaver
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.digests import digest
 from lifecycle.weights.door import Door
+from lifecycle.weights.frozen_file import FrozenFile
 from lifecycle.weights.snapshots import SnapshotStore
-from states import BUFFERS, OFFLOADED, RESTING, TRAINABLE_BASE, TrainerState
+from states import BUFFERS, FROZEN_BASE, OFFLOADED, RESTING, TRAINABLE_BASE, TrainerState
 
 
 def build_parts(
@@ -40,26 +41,52 @@ def build_parts(
     """
     if config.lora and adapters is None:
         raise ConfigError("the configuration says LoRA but no adapters were given; pass adapters=, or set lora=False")
-    if config.offload_target == "disk" and saver.disk_dir is None:
-        raise ConfigError("the offload target is disk but the saver has no disk directory; give it one")
     optimizers = optimizers_of(optimizer)
     if adapters is not None:
         _check_slots(model, adapters, optimizers)
     inventory = Inventory(model, adapters, config.frozen_buffers)
     _check_prefix(config.model, saver, inventory)
     trainable = inventory.trainable()
+    layout = Layout(saver, config)
+    file = FrozenFile(_base_dir(layout, config, saver, inventory))
     return Parts(
         config=config,
         saver=saver,
         inventory=inventory,
-        layout=Layout(saver, config.model, config.offload_target),
+        layout=layout,
         snapshots=snapshots,
-        door=Door(saver, snapshots),
+        file=file,
+        door=Door(saver, snapshots, file),
         gradients=Gradients(trainable),
         moments=OptimizerState(optimizers, trainable),
         adapters=adapters,
         groups=groups,
     )
+
+
+_BASE = {FROZEN_BASE: "frozen-base", TRAINABLE_BASE: "trainable-base", BUFFERS: "buffers"}
+
+
+def _base_dir(layout: Layout, config: LifecycleConfig, saver: MemorySaver, inventory: Inventory) -> str | None:
+    """Where the base file lies, None when the frozen base is not backed by one.
+
+    Raises:
+        ConfigError: content goes to disk and there is no folder for it, or none that lies on a disk.
+    """
+    places = [layout.place_of(content) for group, content in _BASE.items() if group in inventory.base]
+    if any(one.backup == "disk" for one in places) and saver.disk_dir is None:
+        raise ConfigError("the offload target is disk but the saver has no disk directory; give it one")
+    if not any(one.file for one in places):
+        return None
+    directory = config.base_dir if config.base_dir is not None else saver.disk_dir
+    if directory is None:
+        raise ConfigError(
+            "the frozen base is backed by a file but there is no folder for it; set base_dir, or give the saver a "
+            "disk directory"
+        )
+    if not host.is_real_disk(directory):
+        raise ConfigError(f"{directory} lies in memory (tmpfs or ramfs), a base file there saves nothing; use a disk")
+    return directory
 
 
 def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory) -> None:
@@ -99,17 +126,50 @@ def lay_out(parts: Parts, initial_state: TrainerState) -> None:
     """
     if initial_state not in RESTING:
         raise ConfigError(f"initial_state is {initial_state}; a trainer starts in one of {', '.join(RESTING)}")
-    base = {name: one for held in parts.inventory.base.values() for name, one in held.items()}
-    parts.layout.place("base", base)
+    base = parts.inventory.base
+    for group, held in base.items():
+        parts.layout.refuse_unfit(_BASE[group], held)
+    in_file = _write_base_file(parts)
+    for group, held in base.items():
+        parts.layout.place(_BASE[group], held)
     parts.layout.place("adapters", parts.inventory.slot_tensors())
     _check_state(parts, initial_state)
     if initial_state is TrainerState.AWAKE:
         place_training_state(parts)
-    parts.ignored_files = host.backup_files(parts.saver.disk_dir)
+    parts.ignored_files = _files_of_others(parts)
     for group in parts.inventory.groups():
         version = parts.versions.renew(group)
-        if group not in {TRAINABLE_BASE, BUFFERS} and _readable(parts, group):
+        if group == FROZEN_BASE and in_file:
+            parts.versions.digests[version] = in_file
+            parts.file.hold((parts.file.held()[0], version))
+        elif group not in {TRAINABLE_BASE, BUFFERS} and _readable(parts, group):
             parts.versions.digests[version] = digest(parts.own_bytes(group))
+
+
+def _files_of_others(parts: Parts) -> tuple[str, ...]:
+    own = parts.file.held()[0]
+    found = host.backup_files(parts.saver.disk_dir, parts.file.directory)
+    return tuple(name for name in found if own is None or name != own.path.name)
+
+
+def _write_base_file(parts: Parts) -> str:
+    """Find or write the base file before anything is placed.
+
+    Returns:
+        The digest of the frozen base, empty when the run has no base file.
+
+    Raises:
+        ConfigError: the frozen base is paused and cannot be read.
+        BaseFileError: the file cannot be written.
+    """
+    held = parts.inventory.base.get(FROZEN_BASE)
+    if not parts.file.wanted or held is None:
+        return ""
+    if not _readable(parts, FROZEN_BASE):
+        raise ConfigError("the frozen base is paused without a backup and cannot be written to its file; attach awake")
+    content_digest = digest(parts.own_bytes(FROZEN_BASE))
+    parts.file.write(parts.own_bytes(FROZEN_BASE), content_digest, 0)
+    return content_digest
 
 
 def _readable(parts: Parts, group: str) -> bool:
@@ -141,7 +201,11 @@ def place_training_state(parts: Parts) -> None:
     """
     parts.layout.place("gradients", parts.gradients.materialise())
     parts.moments.materialise()
-    parts.layout.place("optimizer", _on_device(parts, parts.moments.tensors()))
+    slots = set(parts.inventory.slot_tensors())
+    moments = _on_device(parts, parts.moments.tensors())
+    of_slots = {name: one for name, one in moments.items() if name.rpartition("#")[0] in slots}
+    parts.layout.place("adapter-moments", of_slots)
+    parts.layout.place("base-moments", {name: one for name, one in moments.items() if name not in of_slots})
 
 
 def _on_device(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

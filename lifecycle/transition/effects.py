@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import torch
 
 from lifecycle.memory import regions
-from lifecycle.saver import Backup
+from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition import recovery
+from lifecycle.transition.gather import content_facts
 from lifecycle.transition.parts import Parts, Undo, Work, nothing, undone_by
 from lifecycle.transition.reconcile import write_adapters
+from lifecycle.transition.steps import renew
 from lifecycle.transition.sync import send_weights
 from lifecycle.weights.digests import digest
-from states import ACTOR, Effect, adapter_group
+from states import ACTOR, FROZEN_BASE, Effect, Strategy, groups_to_copy, groups_to_keep
 
 
 def keep_gradients(parts: Parts, work: Work) -> Undo:
     """Copy accumulated gradients to the host. Nothing is copied when nothing is accumulated."""
-    work.moved_bytes += parts.gradients.keep(parts.parameter_names(parts.runtime.accumulated))
+    work.count("gradients", parts.gradients.keep(parts.parameter_names(parts.runtime.accumulated)))
     return lambda: _forget(parts)
 
 
@@ -97,15 +100,14 @@ def _gradients_back(parts: Parts) -> None:
 def pause_weights(parts: Parts, work: Work) -> Undo:
     """Write backups and give the device memory of everything that must survive back."""
     _know_what_goes_to_disk(parts, work)
-    before = parts.saver.usage()
-    done = regions.pause_tags(parts, parts.layout.tags().weights, regions.restore_lost)
-    after = parts.saver.usage()
+    split = parts.layout.tags()
+    done = regions.pause_tags(parts, split.weights, regions.restore_lost)
     work.details["paused"] = done
     parts.on_disk |= {info.tag for info in parts.layout.tags().weights if info.paused and info.backup is Backup.DISK}
-    if parts.ignored_files and after.disk_bytes:
-        why = "they were there before this trainer; a backup belongs to the process that wrote it"
+    if parts.ignored_files and (parts.file.wanted or parts.saver.usage().disk_bytes):
+        why = "a backup belongs to the process that wrote it, a base file to the content of its digest"
         work.details["ignored_files"] = {"names": list(parts.ignored_files), "why": why}
-    work.moved_bytes += after.host_bytes - before.host_bytes + after.disk_bytes - before.disk_bytes
+    work.count("backup", _backed_bytes(split.weights, done))
     return lambda: _weights_back(parts, done)
 
 
@@ -117,6 +119,11 @@ def _know_what_goes_to_disk(parts: Parts, work: Work) -> None:
             parts.versions.digests[version] = digest(parts.own_bytes(content.group))
 
 
+def _backed_bytes(tags: tuple[TagInfo, ...], done: list[str]) -> int:
+    """Bytes that a pause of these tags writes into backups, and a resume reads back."""
+    return sum(info.size_bytes for info in tags if info.tag in done and info.backup is not Backup.NONE)
+
+
 def _weights_back(parts: Parts, done: list[str]) -> None:
     regions.resume_named(parts, reversed(done))
     regions.restore_lost(parts)
@@ -124,11 +131,16 @@ def _weights_back(parts: Parts, done: list[str]) -> None:
 
 def resume_weights(parts: Parts, work: Work) -> Undo:
     """Take the device memory again and read the backups back."""
-    before = parts.saver.usage()
-    done = regions.resume_tags(parts, parts.layout.tags().weights)
-    work.moved_bytes += parts.saver.usage().device_bytes - before.device_bytes
+    split, held = parts.layout.tags(), dict(parts.versions.region)
+    done = regions.resume_tags(parts, split.weights)
+    work.count("restore", _backed_bytes(split.weights, done))
     work.details["resumed"] = done
-    return lambda: regions.pause_named(parts, reversed(done))
+
+    def undo() -> None:
+        regions.pause_named(parts, reversed(done))
+        parts.versions.region.update(held)
+
+    return undo
 
 
 def resume_scratch(parts: Parts, work: Work) -> Undo:
@@ -141,7 +153,10 @@ def resume_scratch(parts: Parts, work: Work) -> Undo:
 def restore_lost(parts: Parts, work: Work) -> Undo:
     """Write what came back without values from a fresh copy."""
     lost = [group for group, version in parts.versions.region.items() if version is None]
-    work.moved_bytes += regions.restore_lost(parts)
+    if lost and (damage := parts.file.problem()):
+        work.details["base_file"] = damage
+    with undone_by(lambda: parts.versions.region.update(dict.fromkeys(lost))):
+        regions.restore_lost(parts, work.count)
 
     def undo() -> None:
         parts.versions.region.update(dict.fromkeys(lost))
@@ -151,54 +166,83 @@ def restore_lost(parts: Parts, work: Work) -> Undo:
 
 def return_gradients(parts: Parts, work: Work) -> Undo:
     """Write accumulated gradients back and zero all others."""
-    work.moved_bytes += parts.gradients.give_back()
+    work.count("gradients", parts.gradients.give_back())
     work.on_commit.append(lambda: _forget(parts))
     return nothing
 
 
 def backup_actor(parts: Parts, work: Work) -> Undo:
-    """``backup("actor")``: copy the groups whose version the copy lacks."""
+    """``backup("actor")``: copy the groups whose version the copy lacks; under ``lean`` those that a pause hides."""
     saved = parts.snapshots.save()
-    moved = parts.snapshots.backup(ACTOR)
-    work.moved_bytes += moved
+    lean = parts.config.strategy == Strategy.LEAN
+    # The plan was made on the facts of before: what the effects since then have renewed is due as well.
+    groups = groups_to_copy(replace(work.facts, contents=content_facts(parts))) if lean else None
+    moved = parts.snapshots.backup(ACTOR, groups)
+    work.count("snapshot", moved)
     work.details["backed_up_bytes"] = moved
     return lambda: parts.snapshots.load(saved)
 
 
+def keep_outgoing(parts: Parts, work: Work) -> Undo:
+    """Copy what the switch is about to overwrite and nothing else holds, under the tag of the outgoing model."""
+    saved = parts.snapshots.save()
+    work.count("snapshot", parts.snapshots.keep_own(parts.runtime.active_model, groups_to_keep(work.facts)))
+    return lambda: parts.snapshots.load(saved)
+
+
+def write_base_file(parts: Parts, work: Work) -> Undo:
+    """Write the file of a frozen base that was loaded anew; nothing is written as long as it is the same."""
+    version = parts.versions.wanted.get(FROZEN_BASE)
+    if not parts.file.wanted or version is None or parts.file.held()[1] == version:
+        return nothing
+    held = parts.file.held()
+    moved = parts.file.write(parts.own_bytes(FROZEN_BASE), parts.versions.digests[version], version)
+    work.count("base-file-write", moved)
+    return lambda: parts.file.hold(held)
+
+
 def open_step(parts: Parts, work: Work) -> Undo:
     """A step is in flight from now on; its gradients are in their region."""
-    groups = parts.touched(work.request.adapters)
+    groups = parts.touched(work.request.adapters, loads=work.request.loads)
     keep = bool(set(groups) & parts.runtime.accumulated)
     parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
-    parts.runtime.step = work.request.adapters
+    saved = parts.snapshots.save()
+    parts.runtime.step, parts.runtime.loads = work.request.adapters, work.request.loads
 
     def undo() -> None:
-        parts.runtime.step = None
+        parts.runtime.step, parts.runtime.loads = None, False
+        parts.snapshots.load(saved)
 
+    with undone_by(undo):
+        for tag in parts.snapshots.borrowers(FROZEN_BASE) if parts.runtime.loads else ():
+            work.count("snapshot", parts.snapshots.keep_own(tag, (FROZEN_BASE,)))
     return undo
 
 
 def commit_versions(parts: Parts, work: Work) -> Undo:
-    """The step's bytes are the newest: new ids for what it touched."""
+    """The step's bytes are the newest: new ids for what it touched, and for a loaded checkpoint what differs."""
     saved, runtime = parts.versions.save(), parts.runtime
-    step, accumulated = runtime.step, runtime.accumulated
-    adapters = step or ()
-    groups = parts.touched(adapters)
-    for group in groups:
-        version = parts.versions.renew(group)
-        if group in map(adapter_group, adapters):
-            parts.versions.digests[version] = digest(parts.own_bytes(group))
+    step, loads, accumulated = runtime.step, runtime.loads, runtime.accumulated
+    groups = parts.touched(step or ())
+    renewed = renew(parts, groups)
     names = parts.parameter_names(groups)
-    runtime.step, runtime.accumulated = None, accumulated - set(groups)
+    runtime.step, runtime.loads, runtime.accumulated = None, False, accumulated - set(groups)
     work.on_commit.append(lambda: parts.gradients.lead_home(names, keep=False))
-    work.on_commit.append(parts.forget_digests)
-    work.details["versions"] = {group: parts.versions.wanted[group] for group in groups}
+    work.on_commit.append(lambda: _forget_old(parts))
+    work.details["versions"] = {group: parts.versions.wanted[group] for group in renewed}
 
     def undo() -> None:
         parts.versions.load(saved)
-        runtime.step, runtime.accumulated = step, accumulated
+        runtime.step, runtime.loads, runtime.accumulated = step, loads, accumulated
 
     return undo
+
+
+def _forget_old(parts: Parts) -> None:
+    """Under ``lean`` a copy of the actor is made when it is needed; one of older bytes serves nobody."""
+    if parts.config.strategy == Strategy.LEAN:
+        parts.snapshots.forget_stale(ACTOR, parts.versions.wanted)
+    parts.forget_digests()
 
 
 def restore_model(parts: Parts, work: Work) -> Undo:
@@ -209,7 +253,7 @@ def restore_model(parts: Parts, work: Work) -> Undo:
         _switch_back(parts, before, active)
 
     with undone_by(undo):
-        work.moved_bytes += parts.snapshots.restore(work.request.target)
+        work.count("snapshot", parts.snapshots.restore(work.request.target))
         parts.runtime.active_model = work.request.target
     return undo
 
@@ -241,6 +285,8 @@ EFFECTS: Final[dict[Effect, Callable[[Parts, Work], Undo]]] = {
     Effect.WRITE_ADAPTERS: write_adapters,
     Effect.BACKUP_ACTOR: backup_actor,
     Effect.COMMIT_VERSIONS: commit_versions,
+    Effect.KEEP_OUTGOING: keep_outgoing,
+    Effect.WRITE_BASE_FILE: write_base_file,
     Effect.OPEN_STEP: open_step,
     Effect.RESTORE_MODEL: restore_model,
     Effect.SEND_WEIGHTS: send_weights,

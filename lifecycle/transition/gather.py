@@ -38,7 +38,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         origin=runtime.origin,
         to_load=to_load,
         to_retire=to_retire,
-        touched=parts.touched(step),
+        touched=parts.touched(step, loads=request.loads),
         step_open=runtime.step is not None,
         step_differs=tuple(sorted(set(step) ^ set(request.adapters))) if commits else (),
         step_unknown=tuple(sorted(name for name in step if name not in loaded)),
@@ -79,19 +79,31 @@ def _content(
     kept = tuple((tag, version) for tag, held in copies.items() if (version := held.get(group)) is not None)
     live = region if not paused else None
     readable = len(paused) == len(homes) and all(info.backup is Backup.CPU for info in paused.values())
-    saver = region if paused and readable else None
-    wanted = parts.versions.wanted[group]
-    served = wanted in (live, saver, *(version for _, version in kept))
+    retained = not paused and _is_retained(homes, tags)
+    saver = region if paused and readable else (parts.versions.retained.get(group) if retained else None)
+    wanted, file = parts.versions.wanted[group], parts.file.version if group == FROZEN_BASE else None
+    borrowed = parts.snapshots.borrowers(group)
+    served = wanted in (live, saver, file, *(version for tag, version in kept if tag not in borrowed))
     lost = () if served else tuple(name for name, info in paused.items() if info.backup is not Backup.CPU)
     return ContentFacts(
         group=group,
         version=wanted,
         live=live,
         saver=saver,
+        retained=retained,
+        file=file,
         copies=kept,
+        borrowed=borrowed,
         backup=_weakest_backup(homes, tags),
         frozen=group == FROZEN_BASE,
         unreadable=lost[:_NAMED],
+    )
+
+
+def _is_retained(homes: Mapping[str, str | None], tags: Mapping[str, TagInfo]) -> bool:
+    """Every tensor has a host backup although its region is active: the saver kept those of the last pause."""
+    return bool(homes) and all(
+        tag is not None and tags[tag].backup is Backup.CPU and tags[tag].backup_bytes for tag in homes.values()
     )
 
 
@@ -133,6 +145,7 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
         "scratch_paused": any(info.paused for info in split.scratch),
         "resume_need_bytes": sum(info.size_bytes for info in paused),
         "device_free_bytes": parts.saver.device_free_bytes(),
+        "base_file_problem": parts.file.problem(),
     }
     if event in (None, TrainerEvent.OFFLOAD):
         found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,17 +12,30 @@ from torch import Tensor
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine
+from lifecycle.errors import UnreadableTensor
 from lifecycle.memory.gradients import Gradients
 from lifecycle.memory.inventory import Inventory
 from lifecycle.memory.layout import Layout
 from lifecycle.memory.optimizer_state import OptimizerState
 from lifecycle.process_groups import ProcessGroups
-from lifecycle.saver import MemorySaver
+from lifecycle.saver import Backup, MemorySaver
 from lifecycle.weights.door import Door
+from lifecycle.weights.frozen_file import FrozenFile
 from lifecycle.weights.leases import LeaseBook
 from lifecycle.weights.snapshots import SnapshotStore
 from lifecycle.weights.versions import VersionBook
-from states import ACTOR, BUFFERS, TRAINABLE_BASE, Facts, Step, TrainerState, adapter_group
+from states import (
+    ACTOR,
+    BUFFERS,
+    FROZEN_BASE,
+    TRAINABLE_BASE,
+    Facts,
+    Read,
+    Source,
+    Step,
+    TrainerState,
+    adapter_group,
+)
 
 
 @dataclass
@@ -31,6 +45,7 @@ class Runtime:
     Attributes:
         active_model: whose bytes are in live memory.
         step: adapters of the step that is open, None when none is.
+        loads: the open step loads a checkpoint: it may change everything.
         accumulated: content groups with gradients of an accumulation that is under way.
         origin: the state a reconcile under way left.
         fences: engine name to why it may not serve.
@@ -38,6 +53,7 @@ class Runtime:
 
     active_model: str = ACTOR
     step: tuple[str, ...] | None = None
+    loads: bool = False
     accumulated: frozenset[str] = frozenset()
     origin: TrainerState | None = None
     fences: dict[str, str] = field(default_factory=dict)
@@ -57,6 +73,7 @@ class Parts:
     inventory: Inventory
     layout: Layout
     snapshots: SnapshotStore
+    file: FrozenFile
     door: Door
     gradients: Gradients
     moments: OptimizerState
@@ -68,8 +85,10 @@ class Parts:
     ignored_files: tuple[str, ...] = ()
     on_disk: set[str] = field(default_factory=set)
 
-    def touched(self, adapters: Iterable[str]) -> tuple[str, ...]:
-        """The content groups that a step of these adapters changes."""
+    def touched(self, adapters: Iterable[str], *, loads: bool = False) -> tuple[str, ...]:
+        """The content groups that a step of these adapters changes; a step that loads a checkpoint, all of them."""
+        if loads or self.runtime.loads:
+            return tuple(self.inventory.groups())
         always = (group for group in (TRAINABLE_BASE, BUFFERS) if group in self.inventory.base)
         return (*always, *map(adapter_group, sorted(adapters)))
 
@@ -82,6 +101,11 @@ class Parts:
         """Drop the digests of versions that neither the trainer nor a snapshot holds."""
         store = self.snapshots
         self.versions.forget_digests(one for tag in store.backup_tags for one in store.versions(tag).values())
+
+    def backup_kind(self, tensor: Tensor) -> Backup | None:
+        """What a pause does with the tensor's bytes, None outside any region."""
+        tag = self.saver.tag_of(tensor)
+        return None if tag is None else self.saver.tags()[tag].backup
 
     def own_bytes(self, group: str) -> dict[str, Tensor]:
         """The readable and writable bytes of a whole group in the trainer's own memory."""
@@ -110,6 +134,29 @@ class OwnMemory:
         """The group's bytes now are this version."""
         self._parts.versions.region[group] = version
 
+    def lends(self, group: str, version: int | None) -> bool:
+        """Whether this version of the frozen base stays readable without a copy, paused or not."""
+        parts = self._parts
+        if group != FROZEN_BASE or version is None:
+            return False
+        if parts.file.version == version:
+            return True
+        kinds = {parts.backup_kind(one) for one in parts.inventory.base[group].values() if one.numel()}
+        return parts.versions.region.get(group) == version and kinds <= {None, Backup.CPU}
+
+    def lent(self, holder: str, group: str, version: int) -> Mapping[str, Tensor]:
+        """The tensors of a version, from the trainer's own memory or its base file, under a lease that is closed."""
+        parts = self._parts
+        held = parts.inventory.groups()[group]
+        if parts.file.version == version:
+            return {name: parts.file.tensor(name) for name in held}
+        if parts.versions.region.get(group) != version:
+            raise UnreadableTensor(next(iter(held)), f"version {version} of {group} is not in the trainer's memory")
+        live = all(parts.door.is_live(one) for one in held.values())
+        read = Read(group, Source.LIVE if live else Source.SAVER_BACKUP, version)
+        with parts.leases.open(holder, {name: (one, read) for name, one in held.items()}, parts.door.read) as lease:
+            return {name: lease[name] for name in held}
+
 
 @dataclass(frozen=True)
 class Request:
@@ -117,11 +164,13 @@ class Request:
 
     Attributes:
         adapters: the adapters of a step.
+        loads: the step loads a checkpoint.
         target: the model to switch to.
         engines: the engines to update.
     """
 
     adapters: tuple[str, ...] = ()
+    loads: bool = False
     target: str = ACTOR
     engines: tuple[RolloutEngine, ...] = ()
 
@@ -137,7 +186,7 @@ class Work:
         step: the decision.
         facts: the record it was decided on; effects carry out that plan and gather no other.
         request: what the event was asked with.
-        moved_bytes: bytes copied so far.
+        moved: bytes copied so far, by kind.
         details: what was done, for outcome and log.
         on_commit: run once the state has moved; must not fail.
     """
@@ -145,9 +194,25 @@ class Work:
     step: Step
     facts: Facts
     request: Request
-    moved_bytes: int = 0
+    moved: Counter[str] = field(default_factory=Counter)
     details: dict[str, object] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes copied so far, of every kind."""
+        return self.moved.total()
+
+    def count(self, kind: str, count_bytes: int) -> None:
+        """Add to the bytes moved.
+
+        Args:
+            kind: what was moved: ``backup``, ``restore``, ``base-file-write``, ``base-file-read``, ``snapshot``,
+                ``gradients``, ``adapters`` or ``sync``.
+            count_bytes: how many.
+        """
+        if count_bytes:
+            self.moved[kind] += count_bytes
 
 
 class UndoFailed(Exception):

@@ -86,7 +86,7 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
             _load(parts, writer, host, one)
     work.on_commit.append(lambda: host.freed(tuple(loaded[name] for name in to_retire)))
     work.on_commit.append(parts.forget_digests)
-    work.moved_bytes += writer.moved_bytes
+    work.count("adapters", writer.moved_bytes)
     work.details |= {
         "loaded": list(to_load),
         "retired": list(to_retire),

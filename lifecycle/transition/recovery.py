@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lifecycle.errors import DigestMismatch, UnreadableTensor
 from lifecycle.memory import regions
+from lifecycle.saver import Backup
 from lifecycle.transition.parts import Parts, Undo, Work, nothing
 from lifecycle.weights.digests import digest
 from states import OFFLOADED, TrainerState
@@ -18,7 +19,7 @@ def drive_tags(parts: Parts, work: Work) -> Undo:
         regions.pause_tags(parts, split.weights, regions.restore_lost)
     else:
         regions.resume_tags(parts, split.weights)
-        regions.restore_lost(parts)
+        regions.restore_lost(parts, work.count)
     if target is TrainerState.SLEEPING:
         _scratch_away(parts, work)
     if target is TrainerState.AWAKE:
@@ -26,7 +27,7 @@ def drive_tags(parts: Parts, work: Work) -> Undo:
             parts.gradients.give_back()
         if parts.groups is not None:
             parts.groups.rebuild()
-    parts.runtime.step, parts.runtime.origin = None, None
+    parts.runtime.step, parts.runtime.loads, parts.runtime.origin = None, False, None
     return nothing
 
 
@@ -34,7 +35,7 @@ def _scratch_away(parts: Parts, work: Work) -> None:
     """Pause scratch; gradients of an accumulation that is under way are copied first, unless they were."""
     scratch = parts.layout.tags().scratch
     if any(not info.paused for info in scratch):
-        work.moved_bytes += parts.gradients.keep(parts.parameter_names(parts.runtime.accumulated))
+        work.count("gradients", parts.gradients.keep(parts.parameter_names(parts.runtime.accumulated)))
     regions.pause_tags(parts, scratch, lambda _: parts.gradients.give_back())
 
 
@@ -81,12 +82,22 @@ def _holders(parts: Parts, group: str) -> tuple[str, ...]:
 
 
 def _problem(parts: Parts, group: str, version: int | None) -> str:
+    if _is_in_the_file(parts, group):
+        parts.versions.region[group] = parts.file.version
+        return ""
     if version is None:
         return "its bytes are lost"
     known = parts.versions.digests.get(version)
     if known is None:
         return "unknown"
     return "" if digest(parts.own_bytes(group)) == known else f"its bytes are not those of version {version}"
+
+
+def _is_in_the_file(parts: Parts, group: str) -> bool:
+    """It is paused without a backup, and the base file will bring it back."""
+    held = parts.inventory.groups()[group].values()
+    away = any(not parts.door.is_live(one) and parts.backup_kind(one) is Backup.NONE for one in held)
+    return away and parts.file.version == parts.versions.wanted[group]
 
 
 def _mend(parts: Parts, group: str, problem: str) -> None:

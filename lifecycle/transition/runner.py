@@ -104,6 +104,7 @@ class Runner:
             target=work.step.target,
             reads=work.step.reads,
             moved_bytes=work.moved_bytes,
+            moved=tuple(sorted(work.moved.items())),
             duration_s=time.perf_counter() - started,
             details=tuple(work.details.items()),
         )
@@ -180,6 +181,7 @@ def held_bytes(parts: Parts) -> dict[str, int]:
         "device": usage.device_bytes,
         "saver_host": usage.host_bytes,
         "saver_disk": usage.disk_bytes,
+        "base_file": parts.file.size_bytes(),
         "snapshots": parts.snapshots.host_bytes(),
         "kept_gradients": parts.gradients.kept_bytes(),
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lifecycle.errors import LifecycleError
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.digests import digest
@@ -48,11 +50,34 @@ def abort_step(parts: Parts) -> None:
     """The open step failed somewhere: whatever it may have changed takes new version ids."""
     groups = parts.touched(parts.runtime.step or ())
     held = parts.inventory.groups()
-    for group in groups:
-        if group in held:
-            version = parts.versions.renew(group)
-            if group not in {TRAINABLE_BASE, BUFFERS}:
-                parts.versions.digests[version] = digest(parts.own_bytes(group))
+    renew(parts, tuple(group for group in groups if group in held))
     keep = bool(parts.runtime.accumulated & set(groups))
     parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
-    parts.runtime.step = None
+    parts.runtime.step, parts.runtime.loads = None, False
+
+
+def renew(parts: Parts, groups: Iterable[str]) -> tuple[str, ...]:
+    """New ids for groups whose bytes may have changed in place.
+
+    The frozen base, which only a loaded checkpoint can change, is compared: if its bytes are the same, so is
+    its id.
+
+    Returns:
+        The groups that took a new id.
+    """
+    renewed = []
+    for group in groups:
+        if group in {TRAINABLE_BASE, BUFFERS}:
+            parts.versions.renew(group)
+        elif not _renew_if_changed(parts, group, compare=group == FROZEN_BASE):
+            continue
+        renewed.append(group)
+    return tuple(renewed)
+
+
+def _renew_if_changed(parts: Parts, group: str, *, compare: bool) -> bool:
+    found, versions = digest(parts.own_bytes(group)), parts.versions
+    if compare and versions.digests.get(versions.wanted[group]) == found:
+        return False
+    versions.digests[versions.renew(group)] = found
+    return True

@@ -66,7 +66,7 @@ def _update_engine(parts: Parts, work: Work, engine: RolloutEngine, behind: Engi
             for name in behind.extra:
                 engine.unload_adapter(name)
             for group in behind.stale:
-                work.moved_bytes += _send_group(parts, engine, group, lease)
+                work.count("sync", _send_group(parts, engine, group, lease))
             engine.commit_update()
     except BaseException as error:
         _fence(parts, engine, error)

@@ -15,6 +15,7 @@ from torch import Tensor
 from lifecycle.errors import UnreadableTensor
 from lifecycle.saver import Backup, MemorySaver
 from lifecycle.weights.aliases import alias
+from lifecycle.weights.frozen_file import FrozenFile
 from states import Read, Source
 
 
@@ -31,11 +32,13 @@ class Door:
     Args:
         saver: whose regions the tensors lie in.
         copies: the snapshots.
+        file: the base file, if the run has one.
     """
 
-    def __init__(self, saver: MemorySaver, copies: Copies) -> None:
+    def __init__(self, saver: MemorySaver, copies: Copies, file: FrozenFile | None = None) -> None:
         self._saver = saver
         self._copies = copies
+        self._file = file if file is not None else FrozenFile(None)
 
     def is_live(self, tensor: Tensor) -> bool:
         """Whether the tensor's device memory is mapped (or lies outside any region)."""
@@ -43,12 +46,12 @@ class Door:
         return tag is None or not self._saver.tags()[tag].paused
 
     def has_backup(self, tensor: Tensor) -> bool:
-        """Whether the tensor is paused with a host backup that can be read and written."""
+        """Whether the tensor has a host backup that can be read: it is paused, or the saver retains the last one."""
         tag = self._saver.tag_of(tensor)
         if tag is None:
             return False
         info = self._saver.tags()[tag]
-        return info.paused and info.backup is Backup.CPU
+        return info.backup is Backup.CPU and (info.paused or info.backup_bytes > 0)
 
     def read(self, name: str, tensor: Tensor, read: Read) -> Tensor:
         """The bytes of a tensor from a decided source, zero-copy.
@@ -66,6 +69,8 @@ class Door:
         """
         if read.source is Source.SNAPSHOT:
             return alias(self._copies.tensor(read.tag, read.group, name))
+        if read.source is Source.BASE_FILE:
+            return alias(self._file.tensor(name))
         if read.source is Source.LIVE and self.is_live(tensor):
             return alias(tensor)
         if read.source is Source.SAVER_BACKUP and self.has_backup(tensor):

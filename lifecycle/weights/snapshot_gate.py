@@ -76,7 +76,7 @@ def _against_restore(tag: str, facts: Facts) -> tuple[str, str]:
     if tag != facts.active_model:
         return f'"{facts.active_model}" is the active model', f'switch_model("{tag}") instead'
     replaced = [one for one in facts.contents if one.copy_version(tag) not in (None, one.live)]
-    lost = [one.group for one in replaced if one.live is not None and one.live not in dict(one.copies).values()]
+    lost = [one.group for one in replaced if one.live is not None and one.live not in one.kept_versions()]
     if lost:
         return f"would be overwritten without a copy: {', '.join(lost)}", f'backup("{tag}") first'
     readers = [one.describe() for one in facts.leases if one.source == Source.LIVE]
@@ -86,7 +86,7 @@ def _against_restore(tag: str, facts: Facts) -> tuple[str, str]:
 
 
 def _is_last_copy(content: ContentFacts, tag: str) -> bool:
-    if content.copy_version(tag) != content.version:
+    if tag not in content.fresh_copies():
         return False
     others = [one for one in content.fresh_copies() if one != tag]
-    return not others and content.version not in (content.live, content.saver)
+    return not others and content.version not in (content.live, content.saver, content.file)

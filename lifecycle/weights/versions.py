@@ -37,11 +37,13 @@ class VersionBook:
         wanted: id of the actor's newest bytes.
         region: id of the bytes in the trainer's own memory (on the device, or in the backup that
             brings them back); None when they are lost or unknown.
+        retained: id of the bytes in a backup that the saver retained at the last resume, by group.
         digests: id to the SHA-256 of a group's bytes, where it was computed.
     """
 
     wanted: dict[str, int] = field(default_factory=dict)
     region: dict[str, int | None] = field(default_factory=dict)
+    retained: dict[str, int | None] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     _ids: count[int] = field(default_factory=lambda: count(next_epoch() << _EPOCH_SHIFT))
 
@@ -60,6 +62,7 @@ class VersionBook:
         """The group is gone (a retired adapter)."""
         self.wanted.pop(group, None)
         self.region.pop(group, None)
+        self.retained.pop(group, None)
 
     def forget_digests(self, kept: Iterable[int | None]) -> None:
         """Drop the digests of versions that nothing holds any more.
@@ -67,7 +70,7 @@ class VersionBook:
         Args:
             kept: ids that are held besides those of this book.
         """
-        held = {*self.wanted.values(), *self.region.values(), *kept}
+        held = {*self.wanted.values(), *self.region.values(), *self.retained.values(), *kept}
         self.digests = {version: one for version, one in self.digests.items() if version in held}
 
     def save(self) -> tuple[dict[str, int], dict[str, int | None]]:

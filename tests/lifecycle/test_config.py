@@ -49,7 +49,7 @@ def test_every_combination_of_the_six_settings_can_be_configured() -> None:
             keep_old_actor=old,
         )
 
-        assert config.strategy == "reference"
+        assert config.strategy == "lean"
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_full_parameter_run_sleeps_syncs_and_trains() -> None:
         pass
 
     assert engine.digests["trainable-base"] != before
-    assert trainer.snapshots.backup_tags == ("actor",)
+    assert trainer.snapshots.backup_tags == ()
 
 
 def test_a_run_without_colocation_and_offload_syncs_from_live_weights() -> None:
@@ -287,6 +287,7 @@ OPPOSITES = {
     "with_teacher": True,
     "keep_old_actor": True,
     "strategy": "duplicate",
+    "frozen_base": "file",
 }
 
 

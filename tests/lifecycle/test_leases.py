@@ -139,15 +139,15 @@ def test_a_lease_over_an_adapter_stops_its_retirement() -> None:
         world.trainer.reconcile_adapters()
 
 
-def test_a_lease_reads_the_disk_target_from_its_actor_copy(tmp_path: Path) -> None:
-    """A saver's disk backup cannot be read while paused; the source is the copy."""
+def test_a_lease_reads_the_disk_target_from_the_base_file_and_the_savers_backup(tmp_path: Path) -> None:
+    """The base is mapped from its file, and what is small stays readable in host memory."""
     world = make_world(arena=HostArena(disk_dir=str(tmp_path)), offload_target="disk")
     before = world.weights()
     world.trainer.sleep(offload=True)
     with world.trainer.weights() as lease:
         sources = dict(lease.sources)
 
-    assert sources["snapshot:actor"][0] == "frozen-base"
+    assert sources == {"base-file": ("frozen-base",), "saver-backup": ("buffers", "adapter/A", "adapter/B")}
     assert world.weights() == before
 
 

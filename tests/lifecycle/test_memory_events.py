@@ -158,21 +158,31 @@ def test_without_a_target_there_is_nothing_to_offload_and_sleep_keeps_the_weight
 
 def test_offload_to_disk_is_refused_when_nothing_readable_would_remain(tmp_path: Path) -> None:
     """Not colocated, no other model, disk: no copy could be read while offloaded (FB-01, scenario 4)."""
-    world = disk_world(tmp_path, colocate=False)
+    world = disk_world(tmp_path, colocate=False, trainable=True, strategy="reference")
     world.trainer.sleep()
     before = world.all_bytes()
     with pytest.raises(EventRefused) as refused:
         world.trainer.offload()
 
     assert [one.name for one in refused.value.failed] == ["survivors-keep-a-readable-copy"]
-    assert "frozen-base" in str(refused.value)
+    assert "trainable-base" in str(refused.value)
     assert world.trainer.state is TrainerState.SLEEPING
     assert world.all_bytes() == before
 
 
-def test_offload_into_memory_in_disguise_is_refused() -> None:
+IN_MEMORY = "/dev/shm"  # noqa: S108 - tmpfs on purpose
+
+
+def test_a_base_file_in_memory_in_disguise_is_refused_at_attach() -> None:
+    """On tmpfs it would be a copy of the base in the memory that it is meant to free (FB-20)."""
+    with pytest.raises(ConfigError, match="tmpfs"):
+        make_world(arena=HostArena(disk_dir=IN_MEMORY), offload_target="disk")
+
+
+def test_offload_into_memory_in_disguise_is_refused(tmp_path: Path) -> None:
     """A disk target on tmpfs would use the memory it is meant to free (FB-20)."""
-    world = make_world(arena=HostArena(disk_dir="/dev/shm"), offload_target="disk")  # noqa: S108 - tmpfs on purpose
+    settings = {"offload_target": "disk", "strategy": "reference", "base_dir": str(tmp_path)}
+    world = make_world(arena=HostArena(disk_dir=IN_MEMORY), trainable=True, **settings)
     world.trainer.sleep()
     with pytest.raises(EventRefused, match="tmpfs"):
         world.trainer.offload()
@@ -238,7 +248,7 @@ def test_a_disk_backup_of_another_run_is_never_opened_and_the_log_says_so(tmp_pa
 
 def corrupt(directory: Path, content: bytes) -> None:
     """Flip a bit of these bytes where the backup file holds them."""
-    path = max(directory.glob("tms_*"), key=lambda one: one.stat().st_size)
+    path = next(one for one in (*directory.glob("tms_*"), *directory.glob("base-*")) if content in one.read_bytes())
     held = path.read_bytes()
     assert held.count(content) == 1
     path.write_bytes(held.replace(content, bytes([content[0] ^ 1]) + content[1:]))
@@ -249,14 +259,56 @@ def bytes_of(tensor: Tensor) -> bytes:
     return tensor.detach().numpy().tobytes()
 
 
-def test_a_corrupt_disk_backup_faults_the_trainer_and_recover_mends_it_from_the_actor_copy(tmp_path: Path) -> None:
-    """A digest mismatch is faulted, never a training step; another copy mends it (FB-07)."""
+def test_a_corrupt_base_file_refuses_the_wake_up_and_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    """Nothing is resumed on bytes of another content, and nothing is invented (FB-07)."""
     world = disk_world(tmp_path)
-    before = world.all_bytes()
     content = bytes_of(world.model.up)
     world.trainer.sleep(offload=True)
     corrupt(tmp_path, content)
-    with pytest.raises(TrainerFaulted, match="frozen-base"):
+    with pytest.raises(EventRefused, match=r"no copy: frozen-base.*its bytes are not those of its digest"):
+        world.trainer.wake_up()
+
+    assert world.trainer.state is TrainerState.OFFLOADED_DISK
+    with pytest.raises(EventRefused, match="frozen-base"):
+        world.trainer.weights()
+
+
+def test_a_corrupt_base_file_is_passed_over_for_another_copy(tmp_path: Path) -> None:
+    """What is kept elsewhere brings the base back, the outcome says why, and the next sleep does without the file."""
+    world = disk_world(tmp_path)
+    before, content = world.all_bytes(), bytes_of(world.model.up)
+    world.trainer.snapshots.keep_own("actor", ("frozen-base",))
+    world.trainer.sleep(offload=True)
+    corrupt(tmp_path, content)
+    outcome = world.trainer.wake_up()
+
+    assert isinstance(outcome, Moved)
+    assert "its bytes are not those of its digest" in str(dict(outcome.details)["base_file"])
+    assert world.all_bytes() == before
+    world.trainer.sleep(offload=True)
+    world.trainer.wake_up()
+    assert world.all_bytes() == before
+
+
+def test_a_base_file_that_was_only_touched_goes_on_serving(tmp_path: Path) -> None:
+    """Other times are no other bytes: it is compared once, and used."""
+    world = disk_world(tmp_path)
+    before = world.all_bytes()
+    world.trainer.sleep(offload=True)
+    next(tmp_path.glob("base-*")).touch()
+    world.trainer.wake_up()
+
+    assert world.all_bytes() == before
+
+
+def test_a_corrupt_disk_backup_faults_the_trainer_and_recover_mends_it_from_the_actor_copy(tmp_path: Path) -> None:
+    """A digest mismatch is faulted, never a training step; another copy mends it (FB-07)."""
+    world = disk_world(tmp_path, trainable=True, strategy="reference")
+    before = world.all_bytes()
+    content = bytes_of(world.model.p)
+    world.trainer.sleep(offload=True)
+    corrupt(tmp_path, content)
+    with pytest.raises(TrainerFaulted, match="trainable-base"):
         world.trainer.wake_up()
 
     assert world.trainer.state is TrainerState.FAULTED
@@ -265,14 +317,14 @@ def test_a_corrupt_disk_backup_faults_the_trainer_and_recover_mends_it_from_the_
             call()
     outcome = world.trainer.recover()
     assert isinstance(outcome, Moved)
-    assert dict(outcome.details)["mended"] == ["frozen-base"]
+    assert dict(outcome.details)["mended"] == ["trainable-base"]
     assert world.trainer.state is TrainerState.AWAKE
     assert world.all_bytes() == before
 
 
 def test_a_corrupt_backup_without_another_copy_stays_faulted_and_says_so(tmp_path: Path) -> None:
     """Nothing is invented: without a copy the trainer stays faulted (FB-07)."""
-    world = disk_world(tmp_path, trainable=True)
+    world = disk_world(tmp_path, trainable=True, strategy="reference")
     content = bytes_of(world.model.p)
     world.trainer.sleep(offload=True)
     corrupt(tmp_path, content)

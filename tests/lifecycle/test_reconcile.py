@@ -147,7 +147,7 @@ def test_the_reference_rule_takes_the_edge_that_reads_the_saver_backup() -> None
     assert world.trainer.snapshots.backup_tags == ()
 
 
-@pytest.mark.parametrize("changes", [{"strategy": "duplicate"}, {"with_ref": True}, {"with_teacher": True}])
+@pytest.mark.parametrize("changes", [{"strategy": "duplicate"}, {"strategy": "reference", "with_ref": True}])
 def test_otherwise_the_actor_is_backed_up(changes: dict[str, object]) -> None:
     """``backup("actor")`` follows the reconcile and holds the adapter that was loaded."""
     world = make_world(**changes)
@@ -161,7 +161,7 @@ def test_otherwise_the_actor_is_backed_up(changes: dict[str, object]) -> None:
 
 def test_a_disaggregated_run_makes_no_copy() -> None:
     """Not colocated and nothing kept: a reconcile must not bring a full copy of the base into being."""
-    world = make_world(colocate=False)
+    world = make_world(colocate=False, strategy="reference")
     world.host.register("C", 2)
     outcome = world.trainer.reconcile_adapters()
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from lifecycle import EventRefused, TransitionFailed
 from lifecycle.weights.leases import WeightLease
-from states import Effect, TrainerState
+from states import Effect, Strategy, TrainerState
 from tests.lifecycle.world import FakeEngine, World, content_of, make_world
 
 NAMES = st.sampled_from(["A", "B", "C"])
@@ -22,8 +22,8 @@ class LifecycleMachine(RuleBasedStateMachine):
 
     world: World
 
-    @initialize(strategy=st.sampled_from(["reference", "duplicate"]), colocate=st.booleans(), trainable=st.booleans())
-    def start(self, *, strategy: str, colocate: bool, trainable: bool) -> None:
+    @initialize(strategy=st.sampled_from(list(Strategy)), colocate=st.booleans(), trainable=st.booleans())
+    def start(self, *, strategy: Strategy, colocate: bool, trainable: bool) -> None:
         """A fresh world of one of several configurations."""
         self.world = make_world(strategy=strategy, colocate=colocate, trainable=trainable)
         self.engine = FakeEngine()

@@ -15,6 +15,7 @@ from lifecycle import (
     Moved,
     ReentrantEvent,
     TrainerState,
+    TrainingStep,
 )
 from states import Effect
 from tests.lifecycle.world import World, make_world
@@ -211,17 +212,19 @@ def test_live_weights_that_an_open_step_writes_cannot_be_leased() -> None:
             assert len(lease) == 3
 
 
+def _train_but_commit_another(world: World, opened: TrainingStep) -> None:
+    world.backward("A")
+    world.optimizers[0].step()
+    opened.adapters = ("B",)
+
+
 def test_a_commit_that_is_refused_does_not_leave_the_step_open() -> None:
-    """A lease was taken over the actor copy meanwhile: the step is aborted, the bytes count as changed."""
-    world = make_world(strategy="duplicate")
-    world.trainer.snapshots.backup("actor")
+    """The block commits other adapters than it was opened for: it is aborted, the bytes count as changed."""
+    world = make_world()
     version = world.trainer.facts().content("adapter/A").version  # type: ignore[union-attr]
-    world.trainer.sleep(offload=True)
-    lease = world.trainer.weights("late reader")
-    world.trainer.wake_up()
-    with pytest.raises(EventRefused, match="late reader"):
-        world.train("A")
-    lease.close()
+    step = world.trainer.step(["A"])
+    with pytest.raises(EventRefused, match="the-commit-names-the-open-step"), step as opened:
+        _train_but_commit_another(world, opened)
 
     assert not world.trainer.facts().step_open
     assert world.trainer.facts().content("adapter/A").version > version  # type: ignore[union-attr]
