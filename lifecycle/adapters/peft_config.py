@@ -27,6 +27,10 @@ _IGNORED: Final = frozenset({
 })  # fmt: skip
 # Other ways to start (pissa, olora, loftq, corda) change the base, which is shared here and frozen.
 _STARTS: Final = (None, True, False, "gaussian", "orthogonal", "eva")
+_WHOLE_MODULES: Final = (
+    "a slot holds LoRA factors only, whole modules would be left out; "
+    "train them as part of the base and save the adapter without them"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ def _refuse_what_is_on(adapter: str, given: dict[str, Any]) -> None:
         raise AdapterError(adapter, f"{CONFIG_NAME} has init_lora_weights {start!r}, which changes the base model")
     if not isinstance(given.get("use_rslora", False), bool):
         raise AdapterError(adapter, f"{CONFIG_NAME} has use_rslora {given['use_rslora']!r}; it is true or false")
+    if given.get("modules_to_save"):
+        raise AdapterError(adapter, f"{CONFIG_NAME} has modules_to_save: {_WHOLE_MODULES}")
     on = sorted(key for key, value in given.items() if value and key not in _READ | _IGNORED)
     if on:
         raise AdapterError(adapter, f"{CONFIG_NAME} uses what the slots do not support: {', '.join(on)[:200]}")

@@ -15,17 +15,23 @@ from lifecycle.errors import ConfigError
 LLAMA_TARGETS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """The linear modules of a Llama's layers."""
 
+_WRAPPED: Final = (
+    "the model has been wrapped by PEFT already; give the unwrapped model, or attach it without slots (lora=False)"
+)
+
 
 def find_modules(model: nn.Module, rank: int, target_modules: Sequence[str]) -> SlotLayout:
     """Which modules get slots. Changes nothing.
 
     Raises:
-        ConfigError: a bad rank, a target that no module has, or one whose module is not linear.
+        ConfigError: a bad rank, a model that PEFT has wrapped, a target that no module has, or that is not linear.
     """
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
         raise ConfigError(f"rank is {rank!r}; slots have a rank of at least 1")
     if isinstance(target_modules, str) or not target_modules:
         raise ConfigError(f"target_modules is {target_modules!r}; give a sequence of module name suffixes")
+    if any(hasattr(one, "base_layer") or hasattr(one, "original_module") for one in model.modules()):
+        raise ConfigError(_WRAPPED)
     modules: dict[str, str] = {}
     shapes: dict[str, tuple[int, int]] = {}
     for path, module in model.named_modules():
@@ -56,8 +62,8 @@ def build_slots(model: nn.Module, slots: int, layout: SlotLayout, dtype: torch.d
         import peft  # noqa: PLC0415 - an extra, needed only where slots are built
     except ImportError as error:
         raise ConfigError("adapter slots need peft; install adapter-lifecycle[peft]") from error
-    if isinstance(model, peft.PeftModel) or any(hasattr(one, "base_layer") for one in model.modules()):
-        raise ConfigError("the model has been wrapped by PEFT already; give the unwrapped model")
+    if isinstance(model, peft.PeftModel):
+        raise ConfigError(_WRAPPED)
 
     def config() -> Any:
         return peft.LoraConfig(

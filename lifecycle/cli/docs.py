@@ -1,4 +1,4 @@
-"""``adapter-lifecycle docs``: the pages of docs/ that are drawn from the table that runs."""
+"""``adapter-lifecycle docs``: the pages of docs/ that are drawn from the tables that run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Annotated
 
 import typer
 
+from lifecycle.memory.attachable import attach_page
 from states.render import states_page
 from states.render_adapters import adapters_page
 from states.render_decisions import decisions_page
+from states.render_placement import placement_page
 
 
 def pages() -> dict[str, str]:
     """The generated pages: file name to text."""
-    return {"adapters.md": adapters_page(), "decisions.md": decisions_page(), "states.md": states_page()}
+    return {
+        "adapters.md": adapters_page(),
+        "attach.md": attach_page(),
+        "decisions.md": decisions_page(),
+        "placement.md": placement_page(),
+        "states.md": states_page(),
+    }
 
 
 def docs(
@@ -22,7 +30,7 @@ def docs(
     *,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a page is not up to date.")] = False,
 ) -> None:
-    """Write the diagram and the tables of the state machines."""
+    """Write the diagrams and tables: of the state machines, and of what can be attached."""
     written = pages()
     if check:
         stale = [name for name, text in written.items() if _text_of(out / name) != text]

@@ -56,8 +56,8 @@ class OptimizerState:
             _step_without_effect(optimizer)
 
     def tensors(self) -> dict[str, Tensor]:
-        """State tensors with at least one dimension, by ``NAME.STATE``: what belongs in a region."""
-        return {name: one for name, one in self._all() if isinstance(one, Tensor) and one.dim()}
+        """State tensors with bytes and at least one dimension, by ``NAME.STATE``: what belongs in a region."""
+        return {name: one for name, one in self._all() if isinstance(one, Tensor) and one.dim() and one.numel()}
 
     def of(self, parameters: Iterable[str]) -> dict[str, Tensor]:
         """Every state tensor of these parameters, step counters included."""

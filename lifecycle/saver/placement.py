@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]  # it is in none of the stubs
 
-from lifecycle.saver.views import view_of_storage
+from lifecycle.saver.views import span_bytes, view_of_storage
 
 # What torch's own allocators give; kernels may rely on it.
 ALIGN_BYTES: Final = 512
+
+
+class Obstacle(StrEnum):
+    """What kind of tensor cannot be moved. The kinds are named as in docs/attach.md."""
+
+    NO_TENSOR = "something that is no tensor"
+    LAZY = "uninitialised (lazy) parameter"
+    META = "meta tensor"
+    LAYOUT = "sparse, nested or otherwise not strided tensor"
+    QUANTISED = "quantised storage of torch (quantize_per_tensor)"
+    DTENSOR = "DTensor shard (FSDP2)"
+    WRAPPER = "tensor subclass that wraps other tensors (torchao)"
+    LAZY_VIEW = "lazy conjugate or negative"
+    NON_LEAF = "result of an operation that autograd tracks"
+    FREED = "storage that was freed (resize_(0))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +62,48 @@ class Layout:
     size_bytes: int
 
 
+def obstacle(tensor: object) -> Obstacle | None:
+    """What keeps the tensor from being moved, None when nothing does. Reads no bytes; where it lies is not asked."""
+    if not isinstance(tensor, Tensor):
+        return Obstacle.NO_TENSOR
+    if isinstance(tensor, UninitializedTensorMixin):
+        return Obstacle.LAZY  # first of all: anything else that is asked of it raises
+    if type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__:
+        return Obstacle.DTENSOR if type(tensor).__name__ == "DTensor" else Obstacle.WRAPPER
+    checks = (
+        (Obstacle.META, tensor.is_meta),
+        (Obstacle.LAYOUT, tensor.layout is not torch.strided or tensor.is_nested),
+        (Obstacle.QUANTISED, tensor.is_quantized),
+        (Obstacle.LAZY_VIEW, tensor.is_conj() or tensor.is_neg()),
+        (Obstacle.NON_LEAF, tensor.grad_fn is not None),
+    )
+    found = next((kind for kind, holds in checks if holds), None)
+    return found or (Obstacle.FREED if _reaches_over(tensor) else None)
+
+
 def why_not_placeable(tensor: Tensor) -> str | None:
     """Why the tensor cannot be moved, None when it can. Where it lies now is not asked here."""
-    if not isinstance(tensor, Tensor):
-        return f"it is a {type(tensor).__name__}, not a tensor"
-    if tensor.is_meta:
-        return "it is on the meta device and has no bytes; materialise it first"
-    if tensor.layout is not torch.strided or tensor.is_quantized:
-        return f"its layout is {tensor.layout}{', quantized' if tensor.is_quantized else ''}; only strided tensors move"
-    if is_traceable_wrapper_subclass(tensor):
-        return f"it is a {type(tensor).__name__} that wraps other tensors; place those"
-    if tensor.is_conj() or tensor.is_neg():
-        return "it is a lazy conjugate or negative; resolve it first (resolve_conj, resolve_neg)"
-    if tensor.grad_fn is not None:
-        return "it is the result of an operation that autograd tracks; detach it first"
-    return None
+    found = obstacle(tensor)
+    if found is None:
+        return None
+    kind = type(tensor).__name__
+    return {
+        Obstacle.NO_TENSOR: f"it is a {kind}, not a tensor",
+        Obstacle.LAZY: f"it is a {kind} without a shape; run one forward pass first",
+        Obstacle.META: "it is on the meta device and has no bytes; materialise it first",
+        Obstacle.LAYOUT: f"its layout is {getattr(tensor, 'layout', None)}; only strided tensors move",
+        Obstacle.QUANTISED: "it is quantized by torch; only strided tensors of plain dtypes move",
+        Obstacle.DTENSOR: f"it is a {kind} that wraps other tensors; place those",
+        Obstacle.WRAPPER: f"it is a {kind} that wraps other tensors; place those",
+        Obstacle.LAZY_VIEW: "it is a lazy conjugate or negative; resolve it first (resolve_conj, resolve_neg)",
+        Obstacle.NON_LEAF: "it is the result of an operation that autograd tracks; detach it first",
+        Obstacle.FREED: "its storage was freed and holds fewer bytes than it needs; fill it first",
+    }[found]
+
+
+def _reaches_over(tensor: Tensor) -> bool:
+    end = int(tensor.storage_offset()) * tensor.element_size() + span_bytes(tensor)
+    return tensor.numel() > 0 and end > tensor.untyped_storage().nbytes()
 
 
 def plan(tensors: Mapping[str, Tensor]) -> Layout:
@@ -69,7 +112,7 @@ def plan(tensors: Mapping[str, Tensor]) -> Layout:
     Storages that overlap in memory (two views of one buffer, each with a storage of its own) overlap
     afterwards too. A storage without bytes gets a place as well, so that its tensor can be found.
     """
-    distinct = {id(tensor): tensor for tensor in tensors.values()}
+    distinct = _with_bases(tensors)
     sources = {key: tensor.untyped_storage() for tensor in distinct.values() for key in [_identity(tensor)]}
     by_address = sorted(sources.items(), key=lambda item: (str(item[1].device), item[1].data_ptr()))
     slots: dict[int, Slot] = {}
@@ -84,6 +127,16 @@ def plan(tensors: Mapping[str, Tensor]) -> Layout:
         block_end = max(block_end, address + size_bytes)
         end = max(end, offset + max(size_bytes, 1))
     return Layout(tuple(distinct.values()), slots, _aligned(end))
+
+
+def _with_bases(tensors: Mapping[str, Tensor]) -> dict[int, Tensor]:
+    """Each tensor object once, and the tensor that it is a view of, which keeps the old storage alive otherwise."""
+    distinct = {id(tensor): tensor for tensor in tensors.values()}
+    for tensor in tuple(distinct.values()):
+        base = tensor._base  # noqa: SLF001 - documented for views, and there is no public name
+        if base is not None and obstacle(base) is None:
+            distinct.setdefault(id(base), base)
+    return distinct
 
 
 def move(layout: Layout, allocation: Tensor) -> None:

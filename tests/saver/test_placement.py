@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import warnings
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from lifecycle.errors import SaverMisuse
 from lifecycle.saver.arena import HostArena
@@ -119,16 +121,44 @@ def test_views_of_a_placed_tensor_read_the_backup_at_their_own_offset() -> None:
     assert backup.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr()
 
 
+def test_the_tensor_that_a_view_is_of_moves_along() -> None:
+    """A view keeps it alive, and with it the old memory, which would never be given back."""
+    view = torch.ones(4, 4).view(16)
+    old = StorageWeakRef(view.untyped_storage())
+
+    HostArena().place({"view": view}, TAG, Backup.CPU)
+
+    assert old.expired()
+    assert view._base is not None
+    assert view._base.data_ptr() == view.data_ptr()
+
+
+def _quantised() -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+
+
+def _freed() -> Tensor:
+    tensor = torch.ones(2)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 @pytest.mark.parametrize(
     ("tensor", "why"),
     [
         (torch.empty(2, device="meta"), "materialise"),
+        (nn.LazyLinear(2).weight, "run one forward pass"),
         (torch.eye(2).to_sparse(), "only strided"),
+        (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "wraps other tensors"),
+        (_quantised(), "plain dtypes"),
+        (_freed(), "was freed"),
         (torch.ones(2, requires_grad=True) * 2, "detach"),
         (torch.ones(2, dtype=torch.complex64).conj(), "resolve_conj"),
         ("weight", "not a tensor"),
     ],
-    ids=["meta", "sparse", "non-leaf", "conj", "string"],
+    ids=["meta", "lazy", "sparse", "nested", "quantised", "freed", "non-leaf", "conj", "string"],
 )
 def test_what_cannot_move_is_refused_with_its_name_and_a_remedy(tensor: Tensor, why: str) -> None:
     """One tensor that cannot move keeps all of them where they are."""
