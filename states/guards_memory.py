@@ -125,9 +125,10 @@ def no_transport_bytes_outstanding(facts: Facts) -> Answer:
 def lost_bytes_can_be_restored(facts: Facts) -> Answer:
     """What resume brings back without values can be written from a fresh copy."""
     lost = [one.group for one in facts.contents if one.live is None and not comes_back(one)]
+    because = f"comes back without values and has no copy: {', '.join(lost)}{_damage(facts)}"
     return (
         not lost,
-        f"comes back without values and has no copy: {', '.join(lost)}{_damage(facts)}" if lost else "all values come back",
+        because if lost else "all values come back",
         "load a checkpoint into these tensors; they cannot be recovered from this process",
     )
 

@@ -21,6 +21,7 @@ from states import (
     EngineFacts,
     Facts,
     LeaseFacts,
+    Strategy,
     TrainerEvent,
     TrainerState,
     adapter_group,
@@ -32,10 +33,12 @@ REF: Final = 8
 ADAPTER: Final = adapter_group("A")
 
 RULES: Final[dict[str, dict[str, Any]]] = {
-    "the-rule-holds": {},
-    "full-parameter": {"lora": False},
-    "not-colocated": {"colocate": False},
-    "with-ref": {"with_ref": True},
+    "lean": {},
+    "lean-with-ref": {"with_ref": True},
+    "the-rule-holds": {"strategy": "reference"},
+    "full-parameter": {"strategy": "reference", "lora": False},
+    "not-colocated": {"strategy": "reference", "colocate": False},
+    "with-ref": {"strategy": "reference", "with_ref": True},
     "duplicate": {"strategy": "duplicate"},
     "not-colocated-duplicate": {"colocate": False, "strategy": "duplicate"},
 }
@@ -124,6 +127,19 @@ _PLACEMENTS: Final[dict[str, dict[str, Any]]] = {
     "has a cpu backup": {"backup": "cpu"},
     "is unplaced": {"backup": "unplaced"},
     "has an unreadable tensor": {"unreadable": ("layer.0.weight",)},
+    "has a fresh retained backup": {"saver": NEWEST, "retained": True},
+    "is fresh in a retained backup only": {"live": REF, "saver": NEWEST, "retained": True, "copies": ()},
+    "is in the base file": {"file": NEWEST, "backup": "none"},
+    "is in the base file only": {"live": None, "file": NEWEST, "backup": "none", "copies": ()},
+    "is older in the base file": {"live": None, "file": OLDER, "backup": "none", "copies": ()},
+    "lives on a borrowed actor copy": {"live": None, "backup": "none", "borrowed": (ACTOR,)},
+    "has a borrowed actor copy": {"backup": "disk", "borrowed": (ACTOR,)},
+    "is kept by nobody": {"live": NEWEST, "copies": (("ref", REF),)},
+    "has a borrowed copy under another tag": {
+        "copies": (("old_actor", NEWEST), ("ref", REF)),
+        "borrowed": ("old_actor",),
+    },
+    "is superseded live": {"live": REF + 1, "copies": ((ACTOR, NEWEST), ("ref", REF))},
 }
 
 SHARED_DEVIATIONS: Final[dict[str, Deviation]] = {
@@ -174,6 +190,7 @@ LOCAL_DEVIATIONS: Final[dict[str, Deviation]] = {
     "the disk has no room": _set(disk_free_bytes=9),
     "the disk is memory": _set(disk_is_real=False),
     "the disk cannot be written": _set(disk_problem="the directory is read-only"),
+    "the base file is damaged": _set(base_file_problem="its size is not what was written"),
     "the device has no room": _set(device_free_bytes=9),
     "the device is not limited": _set(device_free_bytes=None),
     "a receiver holds a buffer": _set(transport_bytes=1),
@@ -189,6 +206,7 @@ LOCAL_DEVIATIONS: Final[dict[str, Deviation]] = {
     "a lease reads the actor copy of the base": _lease("snapshot:actor", FROZEN_BASE),
     "a lease reads the actor copy of B": _lease("snapshot:actor", adapter_group("B")),
     "a lease reads the ref copy": _lease("snapshot:ref", FROZEN_BASE),
+    "a lease reads the base file": _lease("base-file", FROZEN_BASE),
 }
 """Single changes of facts of one rank."""
 
@@ -212,12 +230,17 @@ def _all(*names: str) -> Deviation:
 _GONE = _all("base is not live", "base has no backup")
 
 SETUPS: Final[dict[TrainerState, tuple[Deviation, ...]]] = {
-    TrainerState.AWAKE: (_all("base has an older actor copy", "adapter has an older actor copy"),),
+    TrainerState.AWAKE: (
+        _all("base has an older actor copy", "adapter has an older actor copy"),
+        _all("base has an older actor copy", "base has a disk backup"),
+        _all("base is kept by nobody", "adapter has no copy"),
+    ),
     TrainerState.SLEEPING: (_all("the target is disk"), _GONE),
     TrainerState.OFFLOADED_CPU: (_GONE,),
     TrainerState.OFFLOADED_DISK: (_GONE,),
     TrainerState.ADAPTER_RECONCILING: (
         _all("origin sleeping"), _all("origin offloaded-cpu"), _all("origin offloaded-disk"),
+        _all("base has a disk backup"),
     ),
     TrainerState.FAULTED: (
         _all("scratch is paused"), _all("most tags are paused"), _all("most tags are paused", "the target is disk"),
@@ -229,7 +252,7 @@ SETUPS: Final[dict[TrainerState, tuple[Deviation, ...]]] = {
 def bases(state: TrainerState) -> Iterator[Facts]:
     """Healthy facts of one state: under each branch of the copy rule, and on each edge of the state."""
     yield from (healthy(state, **rule) for rule in RULES.values())
-    for setup, rule in product(SETUPS[state], ("the-rule-holds", "with-ref")):
+    for setup, rule in product(SETUPS[state], ("lean", "the-rule-holds", "with-ref")):
         yield setup(healthy(state, **RULES[rule]))
 
 
@@ -248,35 +271,52 @@ def pairs(state: TrainerState) -> Iterator[Facts]:
 
 
 def configurations() -> Iterator[dict[str, Any]]:
-    """All 384 combinations of the configuration's switches and of the active model."""
+    """All 576 combinations of the configuration's switches, the strategy and the active model."""
     names = ("colocate", "lora", "with_ref", "with_teacher", "keep_old_actor")
     for switches in product((True, False), repeat=5):
-        for target, strategy, active in product(("cpu", "disk", None), ("reference", "duplicate"), (ACTOR, "ref")):
+        for target, strategy, active in product(("cpu", "disk", None), tuple(Strategy), (ACTOR, "ref")):
             given = dict(zip(names, switches, strict=True))
-            yield given | {"offload_target": target, "strategy": strategy, "active_model": active}
+            yield given | {"offload_target": target, "strategy": strategy.value, "active_model": active}
 
 
 def residencies(name: str = FROZEN_BASE) -> Iterator[ContentFacts]:
-    """All combinations of where one group's bytes are: device, saver, copies, backup kind."""
+    """All combinations of where one group's bytes are: device, saver, base file, copies, backup kind."""
     versions = (NEWEST, OLDER, None)
     copies = ((), ((ACTOR, NEWEST),), ((ACTOR, OLDER),), (("ref", NEWEST),), ((ACTOR, OLDER), ("ref", REF)))
     for live, saver, held, backup, lost in product(
         versions, versions, copies, ("cpu", "disk", "none", "unplaced"), ((), ("w",))
     ):
         yield group(name, live=live, saver=saver, copies=held, backup=backup, unreadable=lost)
+        if not lost:
+            yield from _variants(group(name, live=live, saver=saver, copies=held, backup=backup))
+
+
+def _variants(one: ContentFacts) -> Iterator[ContentFacts]:
+    """The same, with a base file, with copies that are borrowed, and with a backup that was retained."""
+    if one.backup in {"none", "cpu"} and one.saver != OLDER:
+        yield from (replace(one, file=version) for version in (NEWEST, OLDER))
+    if one.copies:
+        yield replace(one, borrowed=tuple(tag for tag, _ in one.copies))
+    if one.live is not None and one.saver is not None and one.backup == "cpu":
+        yield replace(one, retained=True)
+        yield replace(one, retained=True, frozen=not one.frozen)
 
 
 def switchable(name: str = FROZEN_BASE) -> Iterator[ContentFacts]:
     """All combinations of which model's bytes are live and which copies are kept."""
     for live, actor, ref in product((NEWEST, OLDER, REF, None), (NEWEST, OLDER, None), (NEWEST, REF, REF + 1, None)):
         kept = (("actor", actor), ("ref", ref))
-        yield group(name, live=live, copies=tuple((tag, version) for tag, version in kept if version is not None))
+        placed = group(name, live=live, copies=tuple((tag, version) for tag, version in kept if version is not None))
+        yield placed
+        if live == actor == NEWEST:
+            yield replace(placed, borrowed=(ACTOR,))
+            yield replace(placed, file=NEWEST, copies=placed.copies[1:])
 
 
 def all_leases() -> Iterator[tuple[LeaseFacts, ...]]:
     """No lease, or one over each memory and each group, open or outlived."""
     yield ()
-    memories = ("live", "saver-backup", "snapshot:actor", "snapshot:ref")
+    memories = ("live", "saver-backup", "snapshot:actor", "snapshot:ref", "base-file")
     groups = (FROZEN_BASE, TRAINABLE_BASE, BUFFERS, ADAPTER, adapter_group("B"))
     for memory, name, leaked in product(memories, groups, ((), ("t",))):
         yield (lease(memory, name, leaked=leaked),)

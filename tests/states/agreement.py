@@ -65,6 +65,8 @@ def disagreement(case: Case, decision: Decision | TableError) -> str:
             return f"wrong target: {asked}: {decision.target}, not {ruling.target}"
         case Step() if (Effect.BACKUP_ACTOR in decision.effects) != ruling.copies_actor:
             return f"wrong number of copies: {asked}: {decision.edge}"
+        case Step() if (Effect.KEEP_OUTGOING in decision.effects) != ruling.keeps_outgoing:
+            return f"wrong number of copies: {asked}: {decision.edge} keeps the outgoing model or does not"
         case Refusal() if ruling.answer != "refused":
             return f"needlessly refused: {asked}: {decision.failed}"
         case NoChange() if ruling.answer != "settled":
@@ -88,7 +90,9 @@ def malformed(case: Case, decision: Decision | TableError) -> str:
 
 def _holds_what_it_says(read: Read, facts: Facts) -> bool:
     content = next(one for one in facts.contents if one.group == read.group)
-    held = {"live": content.live, "saver-backup": content.saver, "snapshot": dict(content.copies).get(read.tag)}
+    own = {tag: version for tag, version in content.copies if tag not in content.borrowed}
+    backup = None if content.retained and not content.frozen else content.saver
+    held = {"live": content.live, "saver-backup": backup, "snapshot": own.get(read.tag), "base-file": content.file}
     return read.source is None or held[read.source] == content.version == read.version
 
 
@@ -125,7 +129,8 @@ def _configuration_block() -> Iterator[Case]:
 
 def _residency_block() -> Iterator[Case]:
     well = facts_of.group(facts_of.ADAPTER, copies=(("actor", facts_of.NEWEST),))
-    for placed, rule, active in product(facts_of.residencies(), ("the-rule-holds", "with-ref"), ("actor", "ref")):
+    rules = ("lean", "the-rule-holds", "with-ref")
+    for placed, rule, active in product(facts_of.residencies(), rules, ("actor", "ref")):
         given = facts_of.RULES[rule] | {"active_model": active}
         for contents in ((placed, well), (well, placed)):
             engines = facts_of.healthy(TrainerState.AWAKE).engines
@@ -140,8 +145,10 @@ def _residency_block() -> Iterator[Case]:
 def _switch_block() -> Iterator[Case]:
     few = [one for one in facts_of.switchable(facts_of.ADAPTER) if one.live in (facts_of.NEWEST, facts_of.REF)][::3]
     for contents in product(facts_of.switchable(), few):
-        for active, target in product(("actor", "ref"), repeat=2):
-            given = {"contents": contents, "active_model": active, "switch_target": target}
+        for active, target, strategy in product(("actor", "ref"), ("actor", "ref"), ("lean", "reference")):
+            given = {
+                "contents": contents, "active_model": active, "switch_target": target, "strategy": strategy,
+            }  # fmt: skip
             yield TrainerState.AWAKE, TrainerEvent.SWITCH_MODEL, facts_of.healthy(TrainerState.AWAKE, **given)
 
 
@@ -149,7 +156,7 @@ def _lease_block() -> Iterator[Case]:
     behind = (facts_of.group(copies=(("actor", facts_of.OLDER),)), facts_of.group(facts_of.ADAPTER))
     for leases, rule, contents, touched in product(
         facts_of.all_leases(),
-        ({}, {"with_ref": True}),
+        ({}, *(facts_of.RULES[name] for name in ("the-rule-holds", "with-ref"))),
         (None, behind),
         ((), (facts_of.ADAPTER,), (adapter_group("B"),)),
     ):

@@ -24,12 +24,14 @@ class Ruling:
         answer: ``moves``, ``settled`` or ``refused``.
         target: the state it reaches when it moves.
         copies_actor: whether the actor's bytes are copied on the way.
+        keeps_outgoing: whether bytes that are about to be overwritten are copied first.
         dangers: why it must not happen.
     """
 
     answer: str
     target: str = ""
     copies_actor: bool = False
+    keeps_outgoing: bool = False
     dangers: tuple[str, ...] = ()
 
 
@@ -50,9 +52,11 @@ _SETTLED: Final = Ruling("settled")
 _REFUSED: Final = Ruling("refused")
 
 
-def _try(answer: str, target: str, dangers: Iterable[str], *, copies_actor: bool = False) -> Ruling:
+def _try(
+    answer: str, target: str, dangers: Iterable[str], *, copies_actor: bool = False, keeps_outgoing: bool = False
+) -> Ruling:
     found = tuple(dangers)
-    return Ruling("refused", dangers=found) if found else Ruling(answer, target, copies_actor)
+    return Ruling("refused", dangers=found) if found else Ruling(answer, target, copies_actor, keeps_outgoing)
 
 
 def _unless_busy(state: str) -> Ruling:
@@ -66,15 +70,22 @@ def _copies(content: ContentFacts) -> dict[str, int]:
     return dict(content.copies)
 
 
+def _stored(content: ContentFacts) -> set[int | None]:
+    """Versions in memory of their own: a copy that borrows the trainer's bytes is gone when they are."""
+    own = {version for tag, version in content.copies if tag not in content.borrowed}
+    return {*own, content.file} - {None}
+
+
 def readable_now(content: ContentFacts) -> bool:
     """Some place holds the newest bytes, for every tensor."""
-    places = {content.live, content.saver, *_copies(content).values()}
-    return content.version in places and not content.unreadable
+    is_of_an_earlier_pause = content.retained and not content.frozen
+    backup = None if is_of_an_earlier_pause else content.saver
+    return content.version in {content.live, backup, *_stored(content)} and not content.unreadable
 
 
 def readable_after_pause(content: ContentFacts) -> bool:
     """The same, after the pause did to the group what its backup kind does."""
-    places: set[int | None] = set(_copies(content).values())
+    places = _stored(content)
     if content.backup == "cpu":
         places.add(content.saver if content.live is None else content.live)  # a pause writes what is live
     if content.backup == "unplaced":
@@ -85,11 +96,22 @@ def readable_after_pause(content: ContentFacts) -> bool:
 def gone_for_good(content: ContentFacts) -> bool:
     """Not on the device, not brought back by a resume, and in no copy."""
     returns = content.backup in ("cpu", "disk")
-    return content.live is None and not returns and content.version not in _copies(content).values()
+    return content.live is None and not returns and content.version not in _stored(content)
+
+
+def _out_of_sight(facts: Facts) -> set[str]:
+    """Groups that nobody could read during an offload but for a second copy: gone, or in the saver's own files."""
+    paused = [one for one in facts.contents if one.backup in ("none", "disk") and facts.offload_target is not None]
+    return {one.group for one in paused if one.file != one.version}
 
 
 def needs_second_copy(facts: Facts) -> bool:
-    """One host copy is enough only for a colocated LoRA actor that is alone and goes to host memory."""
+    """One host copy is enough only for a colocated LoRA actor that is alone and goes to host memory.
+
+    Strategy lean asks of the bytes: one copy is enough unless a pause puts some out of sight.
+    """
+    if facts.strategy == "lean":
+        return bool(_out_of_sight(facts))
     company = facts.with_ref or facts.with_teacher or facts.keep_old_actor
     alone = facts.colocate and facts.lora and facts.offload_target == "cpu" and not company
     if facts.strategy == "duplicate":
@@ -102,7 +124,8 @@ def _behind_copy(facts: Facts) -> set[str]:
     if facts.active_model != "actor" or not needs_second_copy(facts):
         return set()
     fresh = [one for one in facts.contents if one.live == one.version]
-    return {one.group for one in fresh if _copies(one).get("actor") != one.version}
+    behind = {one.group for one in fresh if "actor" in one.borrowed or _copies(one).get("actor") != one.version}
+    return behind & _out_of_sight(facts) if facts.strategy == "lean" else behind
 
 
 # --- readers -------------------------------------------------------------------------------------
@@ -118,11 +141,6 @@ def _moving_adapters(facts: Facts) -> set[str]:
 
 def _trained_groups(facts: Facts) -> set[str]:
     return {"trainable-base", "buffers"} | set(facts.touched)
-
-
-def _copy_under_a_reader(facts: Facts) -> bool:
-    changes = _trained_groups(facts) | _moving_adapters(facts) | _behind_copy(facts)
-    return _reads(facts, "snapshot:actor", changes)
 
 
 def _fits(need: int, free: int | None) -> bool:
@@ -143,7 +161,6 @@ def _sleep(state: str, facts: Facts) -> Ruling:
     dangers = {
         "a step would lose its activations": facts.step_open,
         "accumulated gradients would be lost": bool(facts.accumulated) and not facts.gradients_kept,
-        "a reader of the actor copy would see other bytes": copies and _copy_under_a_reader(facts),
     }
     return _try("moves", "sleeping", _named(dangers), copies_actor=copies)
 
@@ -197,8 +214,7 @@ def _end_of_reconcile(event: str, facts: Facts) -> Ruling:
     if facts.origin not in RESTING or event not in ("reconciled", "reconcile_abandoned"):
         return _REFUSED
     copies = event == "reconciled" and needs_second_copy(facts)
-    dangers = {"a reader of the actor copy would see other bytes": copies and _copy_under_a_reader(facts)}
-    return _try("moves", facts.origin, _named(dangers), copies_actor=copies)
+    return Ruling("moves", facts.origin, copies_actor=copies)
 
 
 def _is_served_wrong(engine: EngineFacts) -> bool:
@@ -246,7 +262,6 @@ def _trained(state: str, facts: Facts) -> Ruling:
     dangers = _dangers_of_training(facts) | {
         "no step was open": not facts.step_open,
         "changed bytes would keep their version": bool(facts.step_differs),
-        "a reader of the actor copy would see other bytes": copies and _copy_under_a_reader(facts),
     }
     return _try("moves", "awake", _named(dangers), copies_actor=copies)
 
@@ -266,14 +281,17 @@ def _switch_model(state: str, facts: Facts) -> Ruling:
     if facts.active_model == model and before == right:
         return _SETTLED
     replaced = [one for one in facts.contents if one.live not in (None, after[one.group])]
+    only_live = [one for one in replaced if one.live not in _stored(one)]
+    are_the_models = all(one.live == _bytes_of(facts.active_model, one) for one in only_live)
+    keeps = facts.strategy == "lean" and bool(only_live) and are_the_models
     dangers = {
         "the step under way would change its weights": facts.step_open,
         "there is no such model": model not in facts.models,
         "the model would be a mixture": after != right,
-        "bytes would be overwritten without a copy": any(one.live not in _copies(one).values() for one in replaced),
+        "bytes would be overwritten without a copy": bool(only_live) and not keeps,
         "a reader would see another model": bool(facts.leases),
     }
-    return _try("moves", "awake", _named(dangers))
+    return _try("moves", "awake", _named(dangers), keeps_outgoing=keeps)
 
 
 def _recovery(facts: Facts) -> tuple[str, list[str]]:

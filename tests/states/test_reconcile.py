@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from states import FROZEN_BASE, RESTING, Effect, NoChange, Refusal, TrainerEvent, TrainerState
+from states import FROZEN_BASE, RESTING, TABLE, Effect, NoChange, Refusal, TrainerEvent, TrainerState, decide
 from states.reconcile import as_one, decide_reconcile
 from tests.strategies import OLDER, RULES, group, healthy, lease
 
@@ -52,14 +53,25 @@ def test_a_reconcile_begins_in_a_resting_state(state: TrainerState) -> None:
     assert isinstance(decide_reconcile(state, healthy(state)), Refusal)
 
 
-def test_what_would_stop_the_second_move_stops_the_first() -> None:
-    """A reader of an actor copy that is due keeps the reconcile from beginning; nothing is left half-way."""
-    contents = (group(copies=(("actor", OLDER),)),)
-    reader = (lease("snapshot:actor", FROZEN_BASE),)
-    facts = healthy(TrainerState.AWAKE, with_ref=True, contents=contents, leases=reader)
+def test_what_would_stop_the_second_move_stops_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reconcile that could not be ended is not begun: nothing is left half-way."""
+    closed = tuple(row for row in TABLE if row.event is not TrainerEvent.RECONCILED)
+    monkeypatch.setattr("states.reconcile.decide", partial(decide, table=closed))
 
-    refusal = decide_reconcile(TrainerState.AWAKE, facts)
+    refusal = decide_reconcile(TrainerState.AWAKE, healthy(TrainerState.AWAKE))
 
     assert isinstance(refusal, Refusal)
     assert refusal.event is TrainerEvent.RECONCILE_ADAPTERS
-    assert [one.name for one in refusal.failed] == ["no-lease-over-the-actor-copy"]
+    assert [verdict.name for verdict in refusal.failed] == ["the-event-leaves-this-state"]
+
+
+def test_a_reader_of_the_actor_copy_stops_nothing() -> None:
+    """A stored copy never changes: a backup makes another one, and the reader keeps what it has."""
+    contents = (group(copies=(("actor", OLDER),)),)
+    reader = (lease("snapshot:actor", FROZEN_BASE),)
+    facts = healthy(TrainerState.AWAKE, strategy="reference", with_ref=True, contents=contents, leases=reader)
+
+    moves = decide_reconcile(TrainerState.AWAKE, facts)
+
+    assert isinstance(moves, tuple)
+    assert Effect.BACKUP_ACTOR in moves[1].effects

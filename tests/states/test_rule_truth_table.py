@@ -40,6 +40,8 @@ class Row(NamedTuple):
     edge: str
     offloaded: str
     awake: str
+    lean_edge: str
+    lean_offloaded: str
 
 
 ROWS: Final = [Row(*line.replace("|", " ").split()) for line in WRITTEN_BY_HAND.strip().splitlines()[2:]]
@@ -58,8 +60,14 @@ def _facts(row: Row, **more: Any) -> Facts:
         active_model=ACTOR if row.active == "actor" else "ref",
         to_load=("A",),
         engines=(EngineFacts("E0", stale=("frozen-base",)),),
-        **more,
+        **({"strategy": "reference"} | more),
     )
+
+
+def _lean(row: Row, **more: Any) -> Facts:
+    """The same under strategy lean, with the base where the placement table puts it."""
+    kept = ContentFacts(backup="none", file=1) if row.target == "disk" else ContentFacts()
+    return _facts(row, strategy="lean", contents=(kept,), **more)
 
 
 def _source(state: TrainerState, facts: Facts) -> str:
@@ -69,6 +77,19 @@ def _source(state: TrainerState, facts: Facts) -> str:
     assert isinstance(step, Step)
     read = step.reads[0]
     return f"{read.tag}-copy" if read.source is Source.SNAPSHOT else str(read.source)
+
+
+def _edge(facts: Facts) -> str:
+    """The edge of a whole reconcile, or why it is refused at its first move."""
+    entered = decide(TrainerState.AWAKE, TrainerEvent.RECONCILE_ADAPTERS, facts)
+    if isinstance(entered, Refusal):
+        assert [verdict.name for verdict in entered.failed] == ["active-model-is-the-actor"]
+        return "refused"
+    assert isinstance(entered, Step)
+    left = decide(entered.target, TrainerEvent.RECONCILED, facts)
+    assert isinstance(left, Step)
+    assert left.target is TrainerState.AWAKE
+    return left.edge
 
 
 def _sleeping(row: Row, *, has_copy: bool, **more: Any) -> Facts:
@@ -106,18 +127,14 @@ def test_the_rule_is_the_reference_rule(row: Row) -> None:
 def test_a_reconcile_takes_the_edge_of_its_row(row: Row, strategy: str) -> None:
     """The edge that ``reconciled`` takes; ``duplicate`` always backs the actor up; another active model is refused."""
     expected = "backs-up-actor" if strategy == "duplicate" and row.edge != "refused" else row.edge
-    facts = _facts(row, strategy=strategy, origin=TrainerState.AWAKE)
 
-    entered = decide(TrainerState.AWAKE, TrainerEvent.RECONCILE_ADAPTERS, facts)
-    if expected == "refused":
-        assert isinstance(entered, Refusal)
-        assert [verdict.name for verdict in entered.failed] == ["active-model-is-the-actor"]
-        return
-    assert isinstance(entered, Step)
-    left = decide(entered.target, TrainerEvent.RECONCILED, facts)
-    assert isinstance(left, Step)
+    assert _edge(_facts(row, strategy=strategy, origin=TrainerState.AWAKE)) == expected
 
-    assert (left.edge, left.target) == (expected, TrainerState.AWAKE)
+
+@each_row
+def test_a_lean_reconcile_takes_the_edge_of_its_row(row: Row) -> None:
+    """No kind of run makes lean copy what can be read where it lies already."""
+    assert _edge(_lean(row, origin=TrainerState.AWAKE)) == row.lean_edge
 
 
 @each_row
@@ -134,6 +151,20 @@ def test_a_sync_while_offloaded_reads_the_copy_that_exists(row: Row) -> None:
         return
 
     assert _source_offloaded(row, has_copy=row.backup == "yes") == row.offloaded
+
+
+@each_row
+def test_a_lean_sync_while_offloaded_reads_what_is_there_already(row: Row) -> None:
+    """The saver's backup for target cpu and the base file for target disk, without any second copy."""
+    facts = _lean(row)
+    offload = decide(TrainerState.SLEEPING, TrainerEvent.OFFLOAD, facts)
+    if row.target == "none":
+        assert isinstance(offload, Refusal)
+        return
+    assert isinstance(offload, Step)
+    paused = replace(facts.contents[0], live=None, saver=1 if row.target == "cpu" else None)
+
+    assert _source(offload.target, replace(facts, contents=(paused,))) == row.lean_offloaded
 
 
 @each_row

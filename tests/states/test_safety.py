@@ -50,8 +50,8 @@ def _ranks() -> list[tuple[Facts, Facts]]:
 
 @pytest.mark.parametrize("guard", [one for one in GUARDS if one.scope == "shared"], ids=repr)
 def test_a_shared_guard_looks_at_shared_facts_alone(guard: Guard) -> None:
-    """Ranks with the same shared facts get the same verdict of it, whatever their own memory looks like."""
-    assert [guard(well) for well, _ in _ranks()] == [guard(troubled) for _, troubled in _ranks()]
+    """Ranks with the same shared facts get the same answer of it, whatever their own memory looks like."""
+    assert [guard(well).holds for well, _ in _ranks()] == [guard(troubled).holds for _, troubled in _ranks()]
 
 
 def test_the_two_ranks_differ_in_local_facts_alone() -> None:

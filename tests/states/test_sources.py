@@ -12,7 +12,7 @@ from states.sources import comes_back, decide_reads, keeps_a_copy_when_paused
 from tests.strategies import ADAPTER, NEWEST, OLDER, group, healthy, residencies
 
 SAVER_PREFERRED = Facts()
-COPY_PREFERRED = Facts(with_ref=True)
+COPY_PREFERRED = Facts(strategy="reference", with_ref=True)
 EVERYWHERE = group(saver=NEWEST, copies=(("ref", NEWEST), (ACTOR, NEWEST)))
 PAUSED = group(live=None, saver=NEWEST, copies=(("ref", NEWEST), (ACTOR, NEWEST)))
 
@@ -25,6 +25,27 @@ PAUSED = group(live=None, saver=NEWEST, copies=(("ref", NEWEST), (ACTOR, NEWEST)
         (PAUSED, SAVER_PREFERRED, Source.SAVER_BACKUP, ""),
         (PAUSED, COPY_PREFERRED, Source.SNAPSHOT, ACTOR),
         (PAUSED, Facts(strategy="duplicate"), Source.SNAPSHOT, ACTOR),
+        (PAUSED, Facts(strategy="reference"), Source.SAVER_BACKUP, ""),
+        (PAUSED, Facts(with_ref=True, colocate=False, lora=False), Source.SAVER_BACKUP, ""),
+        (PAUSED, Facts(active_model="ref"), Source.SNAPSHOT, ACTOR),
+        (PAUSED, Facts(offload_target="disk"), Source.SNAPSHOT, ACTOR),
+        (group(file=NEWEST), SAVER_PREFERRED, Source.LIVE, ""),
+        (group(live=None, saver=NEWEST, file=NEWEST), SAVER_PREFERRED, Source.BASE_FILE, ""),
+        (group(live=None, file=NEWEST, copies=((ACTOR, NEWEST),)), COPY_PREFERRED, Source.BASE_FILE, ""),
+        (group(live=None, file=OLDER, copies=((ACTOR, NEWEST),)), SAVER_PREFERRED, Source.SNAPSHOT, ACTOR),
+        (group(live=OLDER, saver=NEWEST, retained=True), SAVER_PREFERRED, Source.SAVER_BACKUP, ""),
+        (
+            group(ADAPTER, live=OLDER, saver=NEWEST, retained=True, copies=(("ref", NEWEST),)),
+            SAVER_PREFERRED,
+            Source.SNAPSHOT,
+            "ref",
+        ),
+        (
+            group(live=None, saver=NEWEST, copies=((ACTOR, NEWEST),), borrowed=(ACTOR,)),
+            COPY_PREFERRED,
+            Source.SAVER_BACKUP,
+            "",
+        ),
         (group(live=None, saver=NEWEST), COPY_PREFERRED, Source.SAVER_BACKUP, ""),
         (group(live=None, copies=((ACTOR, NEWEST),)), SAVER_PREFERRED, Source.SNAPSHOT, ACTOR),
         (group(live=None, copies=((ACTOR, OLDER), ("ref", NEWEST))), COPY_PREFERRED, Source.SNAPSHOT, "ref"),
@@ -32,7 +53,7 @@ PAUSED = group(live=None, saver=NEWEST, copies=(("ref", NEWEST), (ACTOR, NEWEST)
         (group(live=OLDER, saver=OLDER, copies=(("ref", NEWEST),)), SAVER_PREFERRED, Source.SNAPSHOT, "ref"),
     ],
 )
-def test_the_order_is_live_then_the_copy_of_the_rule_then_any(
+def test_the_order_is_live_then_the_base_file_then_the_copy_of_the_rule_then_any(
     content: ContentFacts, facts: Facts, source: Source, tag: str
 ) -> None:
     """FB-01: among fresh places the order is fixed; a stale one is passed over whatever its rank."""
@@ -43,7 +64,8 @@ def test_the_order_is_live_then_the_copy_of_the_rule_then_any(
 
 
 def _held(content: ContentFacts, source: Source, tag: str) -> int | None:
-    return {Source.LIVE: content.live, Source.SAVER_BACKUP: content.saver}.get(source, content.copy_version(tag))
+    held = {Source.LIVE: content.live, Source.SAVER_BACKUP: content.saver, Source.BASE_FILE: content.file}
+    return held[source] if source in held else content.copy_version(tag)
 
 
 @pytest.mark.parametrize("facts", [SAVER_PREFERRED, COPY_PREFERRED])
@@ -65,6 +87,8 @@ def test_a_stale_place_is_never_chosen(facts: Facts) -> None:
             "version 5 is wanted, live holds 3, saver backup holds 3, actor holds 3",
         ),
         (group(unreadable=("layers.0.weight",)), "no copy can be read of: layers.0.weight"),
+        (group(live=None, file=OLDER), "version 5 is wanted, base file holds 3"),
+        (group(ADAPTER, live=None, saver=NEWEST, retained=True), "version 5 is wanted, saver backup holds 5"),
     ],
 )
 def test_nothing_fresh_is_an_answer_not_a_fall_back(content: ContentFacts, because: str) -> None:
@@ -91,6 +115,9 @@ def test_nothing_fresh_is_an_answer_not_a_fall_back(content: ContentFacts, becau
         ({"backup": "unplaced"}, True),
         ({"backup": "unplaced", "live": None}, False),
         ({"backup": "cpu", "unreadable": ("w",)}, False),
+        ({"backup": "none", "file": NEWEST}, True),
+        ({"backup": "none", "file": OLDER}, False),
+        ({"backup": "disk", "copies": ((ACTOR, NEWEST),), "borrowed": (ACTOR,)}, False),
     ],
 )
 def test_what_a_pause_leaves_readable(changes: dict[str, Any], keeps: object) -> None:
@@ -111,6 +138,8 @@ def test_what_a_resume_brings_back(backup: str, returns: object) -> None:
     """Only cpu and disk backups come back with values; the rest needs a fresh copy."""
     assert comes_back(group(backup=backup, live=None)) is returns
     assert comes_back(group(backup=backup, live=None, copies=((ACTOR, NEWEST),)))
+    assert comes_back(group(backup=backup, live=None, file=NEWEST))
+    assert comes_back(group(backup=backup, live=None, copies=((ACTOR, NEWEST),), borrowed=(ACTOR,))) is returns
 
 
 def test_offloaded_without_colocation_reads_the_saver_backup() -> None:
