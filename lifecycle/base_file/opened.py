@@ -41,12 +41,7 @@ class BaseFile:
         self._entries = layout.entries
         self._descriptor: int | None = descriptor
         self._stamp = _stamp(status)
-        # Private pages: clean ones are the page cache's, and a stray write stays in this process. Writable, because
-        # torch would warn of a read-only buffer and a stray write into one would end the process.
-        kept = mmap.MAP_PRIVATE | _NO_RESERVE
-        self._mapping: mmap.mmap | None = mmap.mmap(
-            descriptor, layout.size_bytes, flags=kept, prot=mmap.PROT_READ | mmap.PROT_WRITE
-        )
+        self._mapping: mmap.mmap | None = _mapped(descriptor, layout.size_bytes, path)
 
     def __repr__(self) -> str:
         state = "closed" if self._descriptor is None else "open"
@@ -171,6 +166,16 @@ class BaseFile:
             raise BaseFileError(str(self.path), f"{name} cannot be read: {error.strerror or error}") from error
         if count != into.numel():
             raise BaseFileError(str(self.path), f"it ends within {name}: another program cut it off")
+
+
+def _mapped(descriptor: int, size_bytes: int, path: Path) -> mmap.mmap:
+    # Private pages: clean ones are the page cache's, and a stray write stays in this process. Writable, because torch
+    # would warn of a read-only buffer and a stray write into one would end the process.
+    kept, access = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+    try:
+        return mmap.mmap(descriptor, size_bytes, flags=kept, prot=access)
+    except ValueError as error:  # how the module says that the file is shorter
+        raise BaseFileError(str(path), f"another program cut it off while it was opened: {error}") from error
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:

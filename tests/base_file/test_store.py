@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from lifecycle.base_file import BaseFileStore, disk, locks, store
 from lifecycle.errors import BaseFileError
 from lifecycle.weights.digests import digest, same_bytes
-from tests.base_file.world import HEADER, base, names, obtain, opened
+from tests.base_file.world import base, names, obtain, opened
 
 FAULTS = ("posix_fallocate", "pwrite", "fsync")
 
@@ -67,9 +68,9 @@ def test_a_flipped_byte_is_found_and_the_file_replaced(place: int, tmp_path: Pat
         assert names(tmp_path) == [path.name]
 
 
-@pytest.mark.parametrize("size", [0, 5000])
-def test_a_truncated_file_is_replaced(size: int, tmp_path: Path) -> None:
-    """A crash of the node may leave one."""
+@pytest.mark.parametrize("size", [0, 5000, 100_000])
+def test_a_file_of_another_size_is_replaced(size: int, tmp_path: Path) -> None:
+    """Cut off by a crash of the node, or with something behind its end."""
     path = _written(tmp_path)
     right = path.read_bytes()
     os.truncate(path, size)
@@ -96,6 +97,38 @@ def test_a_file_that_others_could_have_written_is_replaced(tmp_path: Path) -> No
     with opened(tmp_path, base()) as file:
         assert file.written_bytes == file.size_bytes
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_cut_off_after_it_was_compared_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mapping it would be the end of the process at the first read."""
+    path = _written(tmp_path)
+    monkeypatch.setattr(store, "difference", lambda *_: os.truncate(path, 10) or "")
+
+    with pytest.raises(BaseFileError, match="another program cut it off while it was opened"):
+        obtain(tmp_path, base())
+
+
+def test_the_mode_does_not_depend_on_the_mask_of_the_process(tmp_path: Path) -> None:
+    """Too strict a mask would make a file that its owner cannot open again."""
+    before = os.umask(0o777)
+    try:
+        path = _written(tmp_path)
+    finally:
+        os.umask(before)
+
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_threads_of_one_process_share_one_file(tmp_path: Path) -> None:
+    """Each has an open file and a lock of its own; one of them writes."""
+    with ThreadPoolExecutor(6) as pool:
+        files = list(pool.map(lambda _: obtain(tmp_path, base()), range(6)))
+    written = sorted(file.written_bytes for file in files)
+    for file in files:
+        file.close()
+
+    assert written == [*[0] * 5, files[0].size_bytes]
+    assert list(BaseFileStore(tmp_path).clean().removed) == [files[0].path.name]
 
 
 def test_a_corrupt_file_that_somebody_uses_is_refused(tmp_path: Path) -> None:
@@ -320,4 +353,3 @@ def test_a_writer_without_progress_is_not_waited_for_for_ever(tmp_path: Path) ->
         os.close(descriptor)
 
     assert caught.value.path == str(partial)
-    assert "BaseFileStore" in HEADER
