@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -341,10 +342,11 @@ def test_a_file_lost_while_its_lock_changes_is_written_again(
         assert os.path.samestat(file.path.stat(), os.fstat(file._open_descriptor()))
 
 
-def test_a_writer_without_progress_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    """The error names the file that it holds."""
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_a_writer_without_progress_is_not_waited_for_for_ever(exclusive: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """The error names the file that it holds, however it holds it."""
     partial = _path(tmp_path).with_suffix(".partial")
-    descriptor = locks.claim(partial, exclusive=True, create=True)
+    descriptor = locks.claim(partial, exclusive=exclusive, create=True)
     assert descriptor is not None
     try:
         with pytest.raises(BaseFileError, match="has written nothing for") as caught:
@@ -353,3 +355,64 @@ def test_a_writer_without_progress_is_not_waited_for_for_ever(tmp_path: Path) ->
         os.close(descriptor)
 
     assert caught.value.path == str(partial)
+
+
+def test_a_file_that_another_process_has_just_finished_is_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between looking for the file and becoming its writer."""
+    claim = store.claim
+
+    def late(path: Path, *, exclusive: bool, create: bool = False) -> int | None:
+        if create:
+            monkeypatch.setattr(store, "claim", claim)
+            obtain(tmp_path, base()).close()
+        return claim(path, exclusive=exclusive, create=create)
+
+    monkeypatch.setattr(store, "claim", late)
+    with opened(tmp_path, base()) as file:
+        assert file.written_bytes == 0
+        assert names(tmp_path) == [file.path.name]
+
+
+def test_another_partial_file_in_place_of_ours_is_never_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody removed ours by hand, and another writer began."""
+    partial = _path(tmp_path).with_suffix(".partial")
+    sync, sync_folder = disk.sync, disk.sync_folder
+    published: list[Path] = []
+
+    def late(descriptor: int) -> None:
+        monkeypatch.setattr(disk, "sync", sync)
+        partial.unlink()
+        partial.write_bytes(b"of another writer")
+        sync(descriptor)
+
+    monkeypatch.setattr(disk, "sync", late)
+    monkeypatch.setattr(disk, "sync_folder", lambda folder: published.append(folder) or sync_folder(folder))
+    with opened(tmp_path, base()):
+        assert published == [tmp_path]
+
+
+def test_who_is_only_comparing_a_corrupt_file_is_waited_for(tmp_path: Path) -> None:
+    """It lets go of it soon, and then the file is replaced."""
+    path = _written(tmp_path)
+    path.write_bytes(b"corrupt")
+    descriptor = locks.claim(path, exclusive=False)
+    assert descriptor is not None
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(lambda: (time.sleep(0.2), os.close(descriptor)))
+        with opened(tmp_path, base()) as file:
+            assert file.written_bytes == file.size_bytes
+        later.result()
+
+
+def test_asking_for_a_held_file_leaves_no_descriptor(tmp_path: Path) -> None:
+    """Cleaning it, or waiting for it."""
+    with opened(tmp_path, base(1)):
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(3):
+            assert len(BaseFileStore(tmp_path).clean().held) == 1
+
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
