@@ -35,6 +35,8 @@ class LifecycleConfig:
         model: prefix of this trainer's memory tags, so that several models can share a saver.
         frozen_buffers: glob patterns of buffers that never change; all others count as mutable.
         host_budget_bytes: host memory that backups may take; None asks the operating system.
+        device_budget_bytes: device memory that the trainer and its engines may take together at a hand-over; None
+            asks the saver.
         audit_failure: ``"stop"`` raises when the log cannot be written, ``"continue"`` goes on and
             reports it. What a transition did does not depend on it.
         event_timeout_s: how long a thread waits for another thread's event, in seconds; finite, and no more
@@ -56,6 +58,7 @@ class LifecycleConfig:
     model: str = "actor"
     frozen_buffers: tuple[str, ...] = ()
     host_budget_bytes: int | None = None
+    device_budget_bytes: int | None = None
     audit_failure: str = "stop"
     event_timeout_s: float = 600.0
 
@@ -77,10 +80,14 @@ class LifecycleConfig:
             raise ConfigError(f"model is {self.model!r}; use letters, digits, dot, underscore and dash")
         if not isinstance(self.frozen_buffers, tuple) or not all(isinstance(one, str) for one in self.frozen_buffers):
             raise ConfigError(f"frozen_buffers is {self.frozen_buffers!r}; use a tuple of patterns")
-        budget = self.host_budget_bytes
-        if budget is not None and (not _is_whole(budget) or budget < 0):
-            raise ConfigError(f"host_budget_bytes is {budget!r}; use a number of bytes or None")
+        self._check_budgets()
         self._check_timeout()
+
+    def _check_budgets(self) -> None:
+        for name in ("host_budget_bytes", "device_budget_bytes"):
+            budget = getattr(self, name)
+            if budget is not None and (not _is_whole(budget) or budget < 0):
+                raise ConfigError(f"{name} is {budget!r}; use a number of bytes or None")
 
     def _check_timeout(self) -> None:
         timeout, longest = self.event_timeout_s, threading.TIMEOUT_MAX

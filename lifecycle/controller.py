@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lifecycle.adapters.protocol import AdapterHost
-from lifecycle.asking import Asking
 from lifecycle.audit.log import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
 from lifecycle.errors import AuditError
 from lifecycle.handoff import handoff
 from lifecycle.outcome import Moved, Outcome
+from lifecycle.planning import Planning
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
 from lifecycle.transition import attach, steps
@@ -43,7 +43,7 @@ _SHARING = {
 }
 
 
-class TrainerLifecycle(Asking):
+class TrainerLifecycle(Planning):
     """Drives one trainer's memory through its states, embedded in the training loop.
 
     Building it lays memory out once: base, slots, moments and gradients move into regions of the
@@ -86,6 +86,7 @@ class TrainerLifecycle(Asking):
         self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
         gate = SnapshotGate(self._parts, self._runner)
         self.snapshots.connect(OwnMemory(self._parts), gate, _SHARING[Strategy(config.strategy)])
+        self._start_planning()
 
     @property
     def active_model(self) -> str:
@@ -259,9 +260,14 @@ class TrainerLifecycle(Asking):
         """Call *callback* with the outcome after each commit. What it raises is recorded, not raised."""
         self._runner.subscribers.append(callback)
 
-    def handoff(self, engines: Iterable[RolloutEngine]) -> AbstractContextManager[None]:
-        """The whole turn to the engines and back; see :func:`lifecycle.handoff.handoff`."""
-        return handoff(self, checked(engines))
+    def handoff(self, engines: Iterable[RolloutEngine], *, order: str | None = None) -> AbstractContextManager[None]:
+        """The whole turn to the engines and back, in an order that fits the budgets; see docs/handover.md.
+
+        Raises:
+            EventRefused: on entering, when no order fits (or not the one that is asked for). No step was taken.
+        """
+        found = checked(engines)
+        return handoff(self, found, lambda: self._plan_or_refuse(found, order))
 
     def _send(
         self,

@@ -115,9 +115,9 @@ def no_transport_bytes_outstanding(facts: Facts) -> Answer:
     """No receiver still holds a buffer of the last weight sync."""
     holders = ", ".join(facts.transport_holders) or "nobody"
     return (
-        facts.transport_bytes == 0,
+        facts.transport_bytes == 0 and not facts.transport_holders,
         f"{facts.transport_bytes} transport bytes are outstanding, held by: {holders}",
-        "let the receivers close the buffers of the last sync",
+        "let the receivers close the buffers of the last sync, or drop an engine that is gone",
     )
 
 

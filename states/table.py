@@ -24,6 +24,7 @@ _OFFLOAD_NEEDS = (
     m.nothing_strays,
     g.no_lease_over_live_weights,
     g.no_lease_over_the_saver_backup,
+    m.no_transport_bytes_outstanding,
     m.survivors_keep_a_readable_copy,
 )
 _WAKE_NEEDS = (

@@ -105,11 +105,14 @@ class LocalEngine:
         return self._instance.pool.hits
 
     def report(self) -> EngineReport:
-        """Tags by residency, from the saver's books, and the versions that were committed."""
+        """Tags by residency and their bytes, from the saver's books, and the versions that were committed."""
         with self._operation("report", breaks=False):
-            released = self._tags.released()
+            released, tags = self._tags.released(), self._tags
             versions = self._instance.content.versions()
-            return EngineReport(self._instance.id, frozenset(TAGS) - released, released, versions)
+            resident = frozenset(TAGS) - released
+            return EngineReport(
+                self._instance.id, resident, released, versions, tags.device_bytes(), tags.mirror_bytes(), tags.names()
+            )
 
     # content
 

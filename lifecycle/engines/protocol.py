@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
 from lifecycle.errors import ConfigError
+from states.handover_needs import KV_CACHE, WEIGHTS
 
-WEIGHTS: Final = "weights"
-KV_CACHE: Final = "kv_cache"
-"""The memory tags of an engine that a hand-over gives and takes."""
+__all__ = ["KV_CACHE", "WEIGHTS", "AdapterPayload", "EngineReport", "RolloutEngine", "checked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +45,19 @@ class EngineReport:
         resident: tags whose memory is mapped.
         released: tags whose memory is given back.
         versions: content group to the version that was committed; a missing group holds nothing valid.
+        device_bytes: device memory of each tag when it is resident. A hand-over is planned with it; an engine
+            that leaves it empty counts as nothing.
+        mirror_bytes: host memory that it takes for its weights when it releases them and gives back when it resumes.
+        saver_tags: its tags in the saver that it shares with the trainer, empty when its memory is elsewhere.
     """
 
     instance_id: str
     resident: frozenset[str] = frozenset()
     released: frozenset[str] = frozenset()
     versions: Mapping[str, int] = field(default_factory=dict)
+    device_bytes: Mapping[str, int] = field(default_factory=dict)
+    mirror_bytes: int = 0
+    saver_tags: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lifecycle.engines.protocol import KV_CACHE, WEIGHTS
 from lifecycle.errors import EngineError, SaverError
-from lifecycle.saver import Backup, MemorySaver
+from lifecycle.saver import Backup, MemorySaver, TagInfo
 
 TAGS: Final = (WEIGHTS, KV_CACHE)
 """The engine's tags in the order in which they are resumed; they are released the other way round."""
@@ -44,14 +44,42 @@ class EngineTags:
             raise EngineError(self._engine, why) from error
 
     def forget(self) -> None:
-        """Free both regions, in whatever state they are."""
+        """Free both regions, in whatever state they are.
+
+        A saver that ends the process when paused memory is freed gets it back first.
+
+        Raises:
+            EngineError: it had to, and the device has no room.
+        """
         for tag in TAGS:
             if self._full(tag) in self._saver.tags():
+                if tag in self.released() and not self._saver.frees_while_paused:
+                    self._ask(self._saver.resume, "free", tag)
                 self._saver.release(self._full(tag))
 
     def released(self) -> frozenset[str]:
         """The tags whose memory is given back."""
-        return frozenset(tag for tag in TAGS if self._saver.tags()[self._full(tag)].paused)
+        return frozenset(tag for tag, info in self._infos().items() if info.paused)
+
+    def names(self) -> tuple[str, ...]:
+        """Its tags as the saver knows them."""
+        return tuple(info.tag for info in self._infos().values())
+
+    def device_bytes(self) -> dict[str, int]:
+        """What each tag takes on the device when it is resident."""
+        return {tag: info.size_bytes for tag, info in self._infos().items()}
+
+    def mirror_bytes(self) -> int:
+        """Host bytes that come when ``weights`` is released and go when it is resumed.
+
+        Where the saver retains backups they stay once they are there, and nothing comes or goes any more.
+        """
+        info = self._infos()[WEIGHTS]
+        return 0 if self._saver.retain_host_backup and info.backup_bytes else info.size_bytes
+
+    def _infos(self) -> dict[str, TagInfo]:
+        books = self._saver.tags()
+        return {tag: books[self._full(tag)] for tag in TAGS if self._full(tag) in books}
 
     def known(self, tags: Iterable[str]) -> list[str]:
         """The tags that are meant, in order.

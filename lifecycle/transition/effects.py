@@ -13,6 +13,7 @@ from typing import Final
 
 import torch
 
+from lifecycle.cleanup import Deferred, clear_device_cache
 from lifecycle.memory import regions
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition import recovery
@@ -62,12 +63,20 @@ def _tear_down(parts: Parts) -> None:
         parts.groups.tear_down()
 
 
-def clear_caches(_: Parts, __: Work) -> Undo:
-    """Give cached blocks back before anything is paused: later they may lie in paused memory."""
-    gc.collect(0)
-    if _uses_cuda():
-        torch.cuda.empty_cache()
+def clear_caches(parts: Parts, work: Work) -> Undo:
+    """Give cached blocks back before anything is paused: later they may lie in paused memory.
+
+    Another tenant of the saver may be paused already: then it waits, if this saver makes that necessary.
+    """
+    answer = parts.cleanup.ask("sleep", _collect_young)
+    if isinstance(answer, Deferred):
+        work.details["caches"] = f"deferred: {answer.because}"
     return nothing
+
+
+def _collect_young() -> None:
+    gc.collect(0)
+    clear_device_cache()
 
 
 def synchronize_device(_: Parts, __: Work) -> Undo:

@@ -151,6 +151,8 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
         found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}
     if event is TrainerEvent.BEGIN_STEP:
         found["strays"] = parts.inventory.unfrozen()
+    if event in (None, TrainerEvent.OFFLOAD, TrainerEvent.WAKE_UP):
+        found |= parts.runtime.receivers.facts()
     if event in (None, TrainerEvent.RECONCILE_ADAPTERS):
         found["unwritable"] = _unwritable(parts)
     return found

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.cleanup import CleanUp
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine
 from lifecycle.errors import UnreadableTensor
@@ -19,6 +20,7 @@ from lifecycle.memory.layout import Layout
 from lifecycle.memory.optimizer_state import OptimizerState
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import Backup, MemorySaver
+from lifecycle.transport import Receivers
 from lifecycle.weights.door import Door
 from lifecycle.weights.frozen_file import FrozenFile
 from lifecycle.weights.leases import LeaseBook
@@ -49,6 +51,7 @@ class Runtime:
         accumulated: content groups with gradients of an accumulation that is under way.
         origin: the state a reconcile under way left.
         fences: engine name to why it may not serve.
+        receivers: the engines that were sent something through buffers of the trainer.
     """
 
     active_model: str = ACTOR
@@ -57,6 +60,7 @@ class Runtime:
     accumulated: frozenset[str] = frozenset()
     origin: TrainerState | None = None
     fences: dict[str, str] = field(default_factory=dict)
+    receivers: Receivers = field(default_factory=Receivers)
 
 
 @dataclass
@@ -84,6 +88,10 @@ class Parts:
     runtime: Runtime = field(default_factory=Runtime)
     ignored_files: tuple[str, ...] = ()
     on_disk: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Clean-ups are those of this trainer, its saver is shared."""
+        self.cleanup = CleanUp(self.saver)
 
     def touched(self, adapters: Iterable[str], *, loads: bool = False) -> tuple[str, ...]:
         """The content groups that a step of these adapters changes; a step that loads a checkpoint, all of them."""

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.cleanup import clear_device_cache
 from lifecycle.engines.protocol import AdapterPayload, RolloutEngine
 from lifecycle.errors import EngineError
 from lifecycle.transition.parts import Parts, Undo, Work, nothing
+from lifecycle.transport import HoldsTransport
 from lifecycle.weights.leases import WeightLease
 from states import ADAPTER_PREFIX, EngineFacts, Read
 
@@ -55,10 +57,21 @@ def send_weights(parts: Parts, work: Work) -> Undo:
             new = {group for group in one.stale if group.startswith(ADAPTER_PREFIX)} - promoted
             promoted |= new
             _promote(parts, new)
+    _settle_transport(parts, work)
     return nothing
 
 
+def _settle_transport(parts: Parts, work: Work) -> None:
+    """Name the receivers that still hold buffers; once all have closed, what they held is collected."""
+    outstanding = parts.runtime.receivers.outstanding()
+    if outstanding:
+        work.details["transport"] = outstanding
+    elif any(isinstance(engine, HoldsTransport) for engine in work.request.engines):
+        parts.cleanup.ask("the receivers of a sync have closed their buffers", clear_device_cache)
+
+
 def _update_engine(parts: Parts, work: Work, engine: RolloutEngine, behind: EngineFacts) -> None:
+    parts.runtime.receivers.remember(engine)
     try:
         holder = f"update_weights to {engine.name}"
         with open_lease(parts, holder, work.step.reads, behind.stale) as lease, parts.saver.unmanaged():

@@ -181,6 +181,7 @@ def _offload(state: str, facts: Facts) -> Ruling:
         "the host would run out": not _fits(facts.backup_need_bytes, facts.host_free_bytes),
         "the disk is none": to_disk and disk_is_bad,
         "the disk would run out": to_disk and not _fits(facts.disk_need_bytes, facts.disk_free_bytes),
+        "a receiver maps a buffer yet": facts.transport_bytes != 0 or bool(facts.transport_holders),
     }
     return _try("moves", f"offloaded-{facts.offload_target}", _named(dangers))
 
@@ -190,7 +191,7 @@ def _wake_up(state: str, facts: Facts) -> Ruling:
         return _SETTLED
     dangers = {
         "a reader's backup would be freed": _reads(facts, "saver-backup"),
-        "a receiver still maps a buffer": facts.transport_bytes != 0,
+        "a receiver still maps a buffer": facts.transport_bytes != 0 or bool(facts.transport_holders),
         "the device would run out": not _fits(facts.resume_need_bytes, facts.device_free_bytes),
         "bytes would come back as noise": any(map(gone_for_good, facts.contents)),
     }
