@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lifecycle.errors import ConfigError
-from states import FrozenBase, Strategy
+from states import FrozenBase, Strategy, Verify
 
 _TARGETS = ("cpu", "disk", None)
 _AUDIT_FAILURES = ("stop", "continue")
@@ -31,6 +31,9 @@ class LifecycleConfig:
         strategy: when a second host copy of the actor is made (:class:`states.Strategy`).
         frozen_base: what brings the frozen base back after a pause (:class:`states.FrozenBase`): ``"saver"``, or
             ``"file"``, which the disk target always uses.
+        verify: how closely bytes are compared with what they were, across a pause and before they are sent
+            (:class:`states.Verify`): ``"always"``, ``"sampled"`` or ``"off"``. What came back from the saver's disk
+            backup is compared in full unless it is off.
         base_dir: folder of base files, shared by all ranks of a node; None uses the saver's disk directory.
         model: prefix of this trainer's memory tags, so that several models can share a saver.
         frozen_buffers: glob patterns of buffers that never change; all others count as mutable.
@@ -54,6 +57,7 @@ class LifecycleConfig:
     keep_old_actor: bool = False
     strategy: str = Strategy.LEAN.value
     frozen_base: str = FrozenBase.SAVER.value
+    verify: str = Verify.SAMPLED.value
     base_dir: str | None = None
     model: str = "actor"
     frozen_buffers: tuple[str, ...] = ()
@@ -68,10 +72,9 @@ class LifecycleConfig:
             _check_flag(name, getattr(self, name))
         if not _is_one_of(self.offload_target, _TARGETS):
             raise ConfigError(f"offload_target is {self.offload_target!r}; use 'cpu', 'disk' or None")
-        if not _is_one_of(self.strategy, tuple(Strategy)):
-            raise ConfigError(f"strategy is {self.strategy!r}; use one of {', '.join(Strategy)}")
-        if not _is_one_of(self.frozen_base, tuple(FrozenBase)):
-            raise ConfigError(f"frozen_base is {self.frozen_base!r}; use one of {', '.join(FrozenBase)}")
+        for name, known in (("strategy", Strategy), ("frozen_base", FrozenBase), ("verify", Verify)):
+            if not _is_one_of(getattr(self, name), tuple(known)):
+                raise ConfigError(f"{name} is {getattr(self, name)!r}; use one of {', '.join(known)}")
         if self.base_dir is not None and (not isinstance(self.base_dir, str) or not self.base_dir):
             raise ConfigError(f"base_dir is {self.base_dir!r}; use the path of a folder, or None")
         if not _is_one_of(self.audit_failure, _AUDIT_FAILURES):

@@ -14,6 +14,8 @@ from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
 from lifecycle.errors import AuditError
 from lifecycle.handoff import handoff
+from lifecycle.ledger import Ledger, held_now
+from lifecycle.memory.residue import Residue
 from lifecycle.outcome import Moved, Outcome
 from lifecycle.planning import Planning
 from lifecycle.process_groups import ProcessGroups
@@ -22,7 +24,7 @@ from lifecycle.transition import attach, steps
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import OwnMemory, Request
 from lifecycle.transition.records import Audit, Recorder
-from lifecycle.transition.runner import Runner, held_bytes
+from lifecycle.transition.runner import Runner
 from lifecycle.transition.steps import TrainingStep
 from lifecycle.weights.models import keep_model
 from lifecycle.weights.snapshot_gate import SnapshotGate
@@ -84,6 +86,7 @@ class TrainerLifecycle(Planning):
         attach.lay_out(self._parts, TrainerState(initial_state))
         recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
         self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
+        self._runner.count("attach", {"base-file-write": self._parts.file.written_bytes()})
         gate = SnapshotGate(self._parts, self._runner)
         self.snapshots.connect(OwnMemory(self._parts), gate, _SHARING[Strategy(config.strategy)])
         self._start_planning()
@@ -249,12 +252,23 @@ class TrainerLifecycle(Planning):
         with self._runner.turn.of("keep_model"):
             self._refuse_open_step("keep_model")
             moved = keep_model(self._parts, tag, tensors)
+            self._runner.count("keep_model", {"snapshot": moved})
             self._runner.recorder.noted("a model was kept", tag=tag, versions=dict(self.snapshots.versions(tag)))
             return moved
 
     def held_bytes(self) -> dict[str, int]:
-        """Bytes held now, by place."""
-        return held_bytes(self._parts)
+        """Bytes held now, by place; :attr:`ledger` has them by tag too."""
+        return held_now(self._parts).totals()
+
+    @property
+    def ledger(self) -> Ledger:
+        """Bytes held now by place and tag, and bytes moved in this run by event and kind. A snapshot of now."""
+        return Ledger(held_now(self._parts), dict(self._runner.moved))
+
+    @property
+    def residue(self) -> Residue:
+        """What stayed in use on the device after the last offloads, beyond what the books know."""
+        return self._parts.residue.report()
 
     def subscribe(self, callback: Callable[[Moved], None]) -> None:
         """Call *callback* with the outcome after each commit. What it raises is recorded, not raised."""

@@ -161,10 +161,12 @@ class DigestMismatch(LifecycleError):
     Attributes:
         group: the content group.
         copies: tags of the snapshots that hold the right version; ``recover()`` mends from them.
+        tensors: names of the tensors that differ, as far as they are known.
     """
 
-    def __init__(self, group: str, why: str, copies: Sequence[str]) -> None:
+    def __init__(self, group: str, why: str, copies: Sequence[str], tensors: Sequence[str] = ()) -> None:
         self.group = group
+        self.tensors = tuple(tensors)
         self.copies = tuple(copies)
         where = (
             f"recover() mends it from: {', '.join(self.copies)}"

@@ -14,6 +14,7 @@ from states.decision import Decision, NoChange, Refusal, Step, decide
 from states.effects import REVERSAL, Effect, Reversal
 from states.errors import TableError
 from states.facts import ContentFacts, EngineFacts, Facts, LeaseFacts
+from states.freed import freed_enough, residue_is_steady
 from states.machine import TrainerMachine
 from states.names import (
     ACTOR,
@@ -28,6 +29,7 @@ from states.names import (
     Strategy,
     TrainerEvent,
     TrainerState,
+    Verify,
     adapter_group,
 )
 from states.placement import CONTENTS, Place, place, why_not_adopted
@@ -84,6 +86,7 @@ __all__ = [
     "TrainerMachine",
     "TrainerState",
     "Verdict",
+    "Verify",
     "adapter_group",
     "as_one",
     "decide",
@@ -92,12 +95,14 @@ __all__ = [
     "decide_reads",
     "decide_reconcile",
     "enable_weight_backup",
+    "freed_enough",
     "groups_to_copy",
     "groups_to_keep",
     "guard",
     "makes_actor_copy",
     "place",
     "reads_saver_backup",
+    "residue_is_steady",
     "weight_sync_reads_saver_backup",
     "why_not_adopted",
 ]

@@ -71,6 +71,18 @@ class FrozenBase(StrEnum):
     FILE = "file"
 
 
+class Verify(StrEnum):
+    """How closely bytes are compared with what they were: across a pause and a resume, and before they are sent.
+
+    ``always`` takes full digests, ``sampled`` looks at some blocks of every tensor, others each time, ``off``
+    compares nothing.
+    """
+
+    ALWAYS = "always"
+    SAMPLED = "sampled"
+    OFF = "off"
+
+
 ACTOR: Final = "actor"
 """The model that trains and is served. Snapshots of other models carry other tags."""
 

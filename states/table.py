@@ -34,8 +34,9 @@ _WAKE_NEEDS = (
     m.lost_bytes_can_be_restored,
 )
 _ALL_BACK = (Do.RESUME_WEIGHTS, Do.RESUME_SCRATCH, Do.RESTORE_LOST, Do.RETURN_GRADIENTS, Do.REBUILD_GROUPS)
-_PAUSE = (Do.SYNCHRONIZE_DEVICE, Do.PAUSE_WEIGHTS)
-_QUIESCE = (Do.KEEP_GRADIENTS, Do.TEAR_DOWN_GROUPS, Do.CLEAR_CACHES, Do.PAUSE_SCRATCH)
+_ALL_BACK_AS_IT_WAS = (*_ALL_BACK, Do.CHECK_DIGESTS)
+_PAUSE = (Do.SYNCHRONIZE_DEVICE, Do.NOTE_DIGESTS, Do.PAUSE_WEIGHTS, Do.CHECK_FREED)
+_QUIESCE = (Do.KEEP_GRADIENTS, Do.TEAR_DOWN_GROUPS, Do.CLEAR_CACHES, Do.PAUSE_SCRATCH, Do.CHECK_FREED)
 
 _MEMORY = (
     Row("quiesces", E.SLEEP, AWAKE, SLEEPING, (rule.no_actor_copy_is_due,), _SLEEP_NEEDS, _QUIESCE),
@@ -45,8 +46,8 @@ _MEMORY = (
     Row("offloads-to-disk", E.OFFLOAD, SLEEPING, DISK, (m.target_is_disk,),
         (m.disk_is_real_and_has_room, m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
     Row("wakes", E.WAKE_UP, SLEEPING, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
-    Row("resumes-from-cpu", E.WAKE_UP, CPU, AWAKE, (), _WAKE_NEEDS, _ALL_BACK),
-    Row("resumes-from-disk", E.WAKE_UP, DISK, AWAKE, (), _WAKE_NEEDS, (*_ALL_BACK, Do.CHECK_DIGESTS)),
+    Row("resumes-from-cpu", E.WAKE_UP, CPU, AWAKE, (), _WAKE_NEEDS, _ALL_BACK_AS_IT_WAS),
+    Row("resumes-from-disk", E.WAKE_UP, DISK, AWAKE, (), _WAKE_NEEDS, _ALL_BACK_AS_IT_WAS),
 )  # fmt: skip
 
 _RECONCILE_NEEDS = (
@@ -77,7 +78,7 @@ _LEAVE = tuple(
 _UPDATE = tuple(
     Row("sends", E.UPDATE_WEIGHTS, state, state, (m.an_engine_is_behind,),
         (g.no_step_in_flight, g.active_model_is_the_actor, m.sources_are_fresh, m.engines_hold_their_weights_tag),
-        (Do.SEND_WEIGHTS,))
+        (Do.CHECK_SOURCES, Do.SEND_WEIGHTS))
     for state in RESTING
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ leaves deciding to ``states/``.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -16,14 +16,15 @@ import torch
 from lifecycle.cleanup import Deferred, clear_device_cache
 from lifecycle.memory import regions
 from lifecycle.saver import Backup, TagInfo
-from lifecycle.transition import recovery
+from lifecycle.transition import recovery, verify
+from lifecycle.transition.freed import check_freed
 from lifecycle.transition.gather import content_facts
 from lifecycle.transition.parts import Parts, Undo, Work, nothing, undone_by
 from lifecycle.transition.reconcile import write_adapters
 from lifecycle.transition.steps import renew
+from lifecycle.transition.switch import keep_outgoing, restore_model
 from lifecycle.transition.sync import send_weights
-from lifecycle.weights.digests import digest
-from states import ACTOR, FROZEN_BASE, Effect, Strategy, groups_to_copy, groups_to_keep
+from states import ACTOR, FROZEN_BASE, Effect, Strategy, groups_to_copy
 
 
 def keep_gradients(parts: Parts, work: Work) -> Undo:
@@ -92,9 +93,15 @@ def _uses_cuda() -> bool:
 
 def pause_scratch(parts: Parts, work: Work) -> Undo:
     """Give scratch regions back. Their bytes need not survive; accumulated gradients were copied before."""
-    done = regions.pause_tags(parts, parts.layout.tags().scratch, _gradients_back)
-    work.details["paused"] = done
+    done = _pause(parts, work, parts.layout.tags().scratch, _gradients_back)
     return lambda: _scratch_back(parts, done)
+
+
+def _pause(parts: Parts, work: Work, tags: tuple[TagInfo, ...], bring_back: Callable[[Parts], None]) -> list[str]:
+    work.used_before_bytes = parts.saver.device_used_bytes()
+    work.paused = regions.pause_tags(parts, tags, bring_back)
+    work.details["paused"] = work.paused
+    return work.paused
 
 
 def _scratch_back(parts: Parts, done: list[str]) -> None:
@@ -108,24 +115,14 @@ def _gradients_back(parts: Parts) -> None:
 
 def pause_weights(parts: Parts, work: Work) -> Undo:
     """Write backups and give the device memory of everything that must survive back."""
-    _know_what_goes_to_disk(parts, work)
     split = parts.layout.tags()
-    done = regions.pause_tags(parts, split.weights, regions.restore_lost)
-    work.details["paused"] = done
+    done = _pause(parts, work, split.weights, regions.restore_lost)
     parts.on_disk |= {info.tag for info in parts.layout.tags().weights if info.paused and info.backup is Backup.DISK}
     if parts.ignored_files and (parts.file.wanted or parts.saver.usage().disk_bytes):
         why = "a backup belongs to the process that wrote it, a base file to the content of its digest"
         work.details["ignored_files"] = {"names": list(parts.ignored_files), "why": why}
     work.count("backup", _backed_bytes(split.weights, done))
     return lambda: _weights_back(parts, done)
-
-
-def _know_what_goes_to_disk(parts: Parts, work: Work) -> None:
-    """A file may change while nobody looks: take the digest of every group that is written to one."""
-    for content in work.facts.contents:
-        version = parts.versions.region.get(content.group)
-        if version is not None and version not in parts.versions.digests and content.backup == Backup.DISK:
-            parts.versions.digests[version] = digest(parts.own_bytes(content.group))
 
 
 def _backed_bytes(tags: tuple[TagInfo, ...], done: list[str]) -> int:
@@ -192,13 +189,6 @@ def backup_actor(parts: Parts, work: Work) -> Undo:
     return lambda: parts.snapshots.load(saved)
 
 
-def keep_outgoing(parts: Parts, work: Work) -> Undo:
-    """Copy what the switch is about to overwrite and nothing else holds, under the tag of the outgoing model."""
-    saved = parts.snapshots.save()
-    work.count("snapshot", parts.snapshots.keep_own(parts.runtime.active_model, groups_to_keep(work.facts)))
-    return lambda: parts.snapshots.load(saved)
-
-
 def write_base_file(parts: Parts, work: Work) -> Undo:
     """Write the file of a frozen base that was loaded anew; nothing is written as long as it is the same."""
     version = parts.versions.wanted.get(FROZEN_BASE)
@@ -254,38 +244,15 @@ def _forget_old(parts: Parts) -> None:
     parts.forget_digests()
 
 
-def restore_model(parts: Parts, work: Work) -> Undo:
-    """Write the target's copy into live memory, where its versions differ."""
-    before, active = dict(parts.versions.region), parts.runtime.active_model
-
-    def undo() -> None:
-        _switch_back(parts, before, active)
-
-    with undone_by(undo):
-        work.count("snapshot", parts.snapshots.restore(work.request.target))
-        parts.runtime.active_model = work.request.target
-    return undo
-
-
-def _switch_back(parts: Parts, before: Mapping[str, int | None], active: str) -> None:
-    for group, version in before.items():
-        if parts.versions.region.get(group) != version:
-            _restore_version(parts, group, version)
-    parts.runtime.active_model = active
-
-
-def _restore_version(parts: Parts, group: str, version: int | None) -> None:
-    for tag in parts.snapshots.holders(group, version)[:1]:
-        parts.snapshots.restore_group(tag, group)
-
-
 EFFECTS: Final[dict[Effect, Callable[[Parts, Work], Undo]]] = {
     Effect.KEEP_GRADIENTS: keep_gradients,
     Effect.TEAR_DOWN_GROUPS: tear_down_groups,
     Effect.CLEAR_CACHES: clear_caches,
     Effect.PAUSE_SCRATCH: pause_scratch,
     Effect.SYNCHRONIZE_DEVICE: synchronize_device,
+    Effect.NOTE_DIGESTS: verify.note_digests,
     Effect.PAUSE_WEIGHTS: pause_weights,
+    Effect.CHECK_FREED: check_freed,
     Effect.RESUME_WEIGHTS: resume_weights,
     Effect.RESUME_SCRATCH: resume_scratch,
     Effect.RESTORE_LOST: restore_lost,
@@ -298,9 +265,10 @@ EFFECTS: Final[dict[Effect, Callable[[Parts, Work], Undo]]] = {
     Effect.WRITE_BASE_FILE: write_base_file,
     Effect.OPEN_STEP: open_step,
     Effect.RESTORE_MODEL: restore_model,
+    Effect.CHECK_SOURCES: verify.check_sources,
     Effect.SEND_WEIGHTS: send_weights,
     Effect.DRIVE_TAGS: recovery.drive_tags,
-    Effect.CHECK_DIGESTS: recovery.check_digests,
+    Effect.CHECK_DIGESTS: verify.check_digests,
     Effect.VERIFY_AND_MEND: recovery.verify_and_mend,
 }
 """Every effect of the table. A test compares it with :class:`states.Effect`."""

@@ -18,12 +18,14 @@ from lifecycle.memory.gradients import Gradients
 from lifecycle.memory.inventory import Inventory
 from lifecycle.memory.layout import Layout
 from lifecycle.memory.optimizer_state import OptimizerState
+from lifecycle.memory.residue import ResidueHistory
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import Backup, MemorySaver
 from lifecycle.transport import Receivers
 from lifecycle.weights.door import Door
 from lifecycle.weights.frozen_file import FrozenFile
 from lifecycle.weights.leases import LeaseBook
+from lifecycle.weights.notes import Notes
 from lifecycle.weights.snapshots import SnapshotStore
 from lifecycle.weights.versions import VersionBook
 from states import (
@@ -85,6 +87,8 @@ class Parts:
     groups: ProcessGroups | None
     versions: VersionBook = field(default_factory=VersionBook)
     leases: LeaseBook = field(default_factory=LeaseBook)
+    notes: Notes = field(default_factory=Notes)
+    residue: ResidueHistory = field(default_factory=ResidueHistory)
     runtime: Runtime = field(default_factory=Runtime)
     ignored_files: tuple[str, ...] = ()
     on_disk: set[str] = field(default_factory=set)
@@ -140,7 +144,10 @@ class OwnMemory:
 
     def written(self, group: str, version: int | None) -> None:
         """The group's bytes now are this version."""
-        self._parts.versions.region[group] = version
+        parts = self._parts
+        parts.versions.region[group] = version
+        if version is not None and parts.notes.open and parts.notes.of(group, version) is None:
+            parts.notes.take(group, version, parts.own_bytes(group))  # other bytes, on purpose: these are to come back
 
     def lends(self, group: str, version: int | None) -> bool:
         """Whether this version of the frozen base stays readable without a copy, paused or not."""
@@ -197,6 +204,9 @@ class Work:
         moved: bytes copied so far, by kind.
         details: what was done, for outcome and log.
         on_commit: run once the state has moved; must not fail.
+        remarks: what is worth a record of its own once the state has moved: note and keys.
+        paused: the tags that this transition has paused.
+        used_before_bytes: device bytes in use before that, None when it cannot be asked.
     """
 
     step: Step
@@ -205,6 +215,9 @@ class Work:
     moved: Counter[str] = field(default_factory=Counter)
     details: dict[str, object] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
+    remarks: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
+    used_before_bytes: int | None = None
 
     @property
     def moved_bytes(self) -> int:

@@ -14,6 +14,7 @@ from torch import Tensor
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
 from lifecycle.errors import AdapterError, ConfigError
 from lifecycle.transition.parts import Parts, Undo, Work, undone_by
+from lifecycle.transition.verify import note_written
 from lifecycle.weights.digests import digest
 from lifecycle.weights.door import write
 from states import adapter_group
@@ -25,6 +26,7 @@ class _SlotWriter:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._before: list[tuple[Tensor, Tensor]] = []
+        self._notes = parts.notes.save()
         self.moved_bytes = 0
 
     def write(self, slot: int, values: Mapping[str, Tensor] | None, host: AdapterHost) -> None:
@@ -47,7 +49,8 @@ class _SlotWriter:
         self.moved_bytes += write(into, value)
 
     def undo(self) -> None:
-        """Every byte as it was, the last write first."""
+        """Every byte as it was, the last write first, and what was noted of them."""
+        self._parts.notes.load(self._notes)
         for into, value in reversed(self._before):
             write(into, value)
 
@@ -114,6 +117,7 @@ def _retire(parts: Parts, writer: _SlotWriter, host: AdapterHost, slot: int, nam
     host.uninstall(name)
     parts.versions.drop(group)
     parts.snapshots.forget(group)
+    note_written(parts, group, slot)
 
 
 def _load(parts: Parts, writer: _SlotWriter, host: AdapterHost, prepared: PreparedAdapter) -> None:
@@ -124,6 +128,7 @@ def _load(parts: Parts, writer: _SlotWriter, host: AdapterHost, prepared: Prepar
     version = parts.versions.renew(group)
     host.install(prepared)
     parts.versions.digests[version] = digest(parts.own_bytes(group))
+    note_written(parts, group, slot)
 
 
 def _drop_gradients(parts: Parts, writer: _SlotWriter, names: tuple[str, ...], group: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from lifecycle.audit.told import Sure
 from lifecycle.config import LifecycleConfig
 from lifecycle.errors import AuditError
+from lifecycle.ledger import Held
 from lifecycle.outcome import Moved
 from states import Facts, NoChange, Refusal, Step, Verdict
 
@@ -52,16 +53,16 @@ class Recorder:
         self._since_checkpoint = CHECKPOINT_EVERY
         self.failures: deque[AuditError] = deque(maxlen=ERRORS_KEPT)
 
-    def began(self, step: Step, facts: Facts, held: Mapping[str, int]) -> None:
+    def began(self, step: Step, facts: Facts, held: Held) -> None:
         """Before the first effect. The native layer may end the process: this line is then the evidence.
 
         Raises:
             AuditError: it could not be written and the configuration says stop. Nothing was done.
         """
         self._transition += 1
-        self._write("lifecycle.began", {**self._decided(step, facts), "bytes": dict(held)})
+        self._write("lifecycle.began", {**self._decided(step, facts), **_bytes(held)})
 
-    def moved(self, outcome: Moved, versions: Mapping[str, int], held: Mapping[str, int]) -> None:
+    def moved(self, outcome: Moved, versions: Mapping[str, int], held: Held) -> None:
         """After the commit.
 
         Raises:
@@ -74,7 +75,7 @@ class Recorder:
             "source": outcome.source,
             "target": outcome.target,
             **self._versions(versions),
-            "bytes": {**held, "moved": outcome.moved_bytes},
+            **_bytes(held, dict(outcome.moved)),
             "duration_s": round(outcome.duration_s, 6),
             "details": dict(outcome.details),
         }
@@ -82,7 +83,9 @@ class Recorder:
         self._told = dict(versions)
         self._since_checkpoint = 0 if "checkpoint" in keys else self._since_checkpoint + 1
 
-    def failed(self, step: Step, target: str, effect: str, error: BaseException, held: Mapping[str, int]) -> None:
+    def failed(
+        self, step: Step, target: str, effect: str, error: BaseException, held: Held, moved: Mapping[str, int]
+    ) -> None:
         """An effect failed. Never raises: the error of the transition is the one to report."""
         keys = {
             "trigger": step.event,
@@ -91,7 +94,7 @@ class Recorder:
             "target": target,
             "effect": effect,
             "error": f"{type(error).__name__}: {error}",
-            "bytes": dict(held),
+            **_bytes(held, moved),
         }
         self._write_quietly("lifecycle.failed", keys)
 
@@ -167,6 +170,15 @@ def _facts(facts: Facts) -> dict[str, object]:
         shared=Sure(zip(_SHARED, _shared_of(facts), strict=True)),
         local=Sure(zip(_LOCAL, _local_of(facts), strict=True)),
     )
+
+
+def _bytes(held: Held, moved: Mapping[str, int] | None = None) -> dict[str, object]:
+    """Bytes held in all, the same by place and tag, and bytes moved by kind."""
+    totals = Sure(held.totals())
+    if moved is None:
+        return {"bytes": totals, "held": Sure(held.by_place())}
+    totals["moved"] = sum(moved.values())
+    return {"bytes": totals, "held": Sure(held.by_place()), "moved": Sure(moved)}
 
 
 def _verdicts(verdicts: tuple[Verdict, ...]) -> list[dict[str, object]]:

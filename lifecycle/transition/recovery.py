@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from torch import Tensor
+
 from lifecycle.errors import DigestMismatch, UnreadableTensor
 from lifecycle.memory import regions
 from lifecycle.saver import Backup
 from lifecycle.transition.parts import Parts, Undo, Work, nothing
+from lifecycle.transition.verify import moments, note_what_is_not, own_bytes
 from lifecycle.weights.digests import digest
-from states import OFFLOADED, TrainerState
+from lifecycle.weights.door import write
+from states import OFFLOADED, TrainerState, Verify
+
+_UNKNOWN = "unknown"
 
 
 def drive_tags(parts: Parts, work: Work) -> Undo:
@@ -25,6 +33,7 @@ def drive_tags(parts: Parts, work: Work) -> Undo:
     if target is TrainerState.AWAKE:
         if regions.resume_tags(parts, split.scratch):
             parts.gradients.give_back()
+        parts.gradients.drop_kept()
         if parts.groups is not None:
             parts.groups.rebuild()
     parts.runtime.step, parts.runtime.loads, parts.runtime.origin = None, False, None
@@ -40,45 +49,60 @@ def _scratch_away(parts: Parts, work: Work) -> None:
 
 
 def verify_and_mend(parts: Parts, work: Work) -> Undo:
-    """Compare the bytes with the digests of their versions; mend from a copy where they differ.
+    """Compare the bytes with the digests of their versions, or with what was noted before the pause; mend them.
 
-    Groups without a digest, or whose bytes cannot be read in the target state, are named as
-    unverified in the outcome.
+    What differs is mended from a copy, and copies that have gone bad from what is right. Groups without a
+    digest or a note, or whose bytes cannot be read in the target state, are named as unverified in the outcome.
 
     Raises:
-        DigestMismatch: a group's bytes are wrong or lost and no copy of their version exists.
+        DigestMismatch: bytes are wrong or lost and no copy of their version is right.
     """
     unverified, mended = [], []
+    damaged = parts.file.compare()
     for group, version in list(parts.versions.region.items()):
         try:
             problem = _problem(parts, group, version)
         except UnreadableTensor:
             unverified.append(group)
             continue
-        if problem == "unknown":
+        if problem == _UNKNOWN:
             unverified.append(group)
         elif problem:
             _mend(parts, group, problem)
             mended.append(group)
-    work.details |= {"unverified": unverified, "mended": mended}
+        else:
+            mended += [f"{group} in {tag}" for tag in _mend_copies(parts, group)]
+    _check_moments(parts)
+    work.details |= {"unverified": unverified, "mended": mended} | ({"base_file": damaged} if damaged else {})
+    _note_for_the_wake(parts, work)
     return nothing
 
 
-def check_digests(parts: Parts, _: Work) -> Undo:
-    """Bytes that come from a file may have been changed there: compare them before anybody uses them.
+def _note_for_the_wake(parts: Parts, work: Work) -> None:
+    """What goes on lying in a backup has to come back as it is now; awake there is nothing to compare any more."""
+    if work.step.target not in OFFLOADED:
+        work.on_commit.append(parts.notes.clear)
+    elif parts.config.verify != Verify.OFF:
+        if not parts.notes.open:
+            parts.notes.begin(full=parts.config.verify == Verify.ALWAYS)
+        with parts.saver.unmanaged():
+            note_what_is_not(parts)
+
+
+def _check_moments(parts: Parts) -> None:
+    """Moments have no copy: if they are not what was noted of them, there is nothing to mend them from.
 
     Raises:
-        DigestMismatch: a group is not what it was. The trainer is then faulted, never trained or served.
+        DigestMismatch: they are not.
     """
-    for group, version in parts.versions.region.items():
-        if (problem := _problem(parts, group, version)) and problem != "unknown":
-            raise DigestMismatch(group, problem, _holders(parts, group))
-    return nothing
-
-
-def _holders(parts: Parts, group: str) -> tuple[str, ...]:
-    """Tags of the snapshots that hold the newest version of the group."""
-    return parts.snapshots.holders(group, parts.versions.wanted[group])
+    for name, held in moments(parts).items():
+        note = parts.notes.of(name, None)
+        try:
+            found = note.difference(own_bytes(parts, held)) if note is not None else None
+        except UnreadableTensor:
+            continue
+        if found is not None:
+            raise DigestMismatch(name, found.why, (), found.tensors)
 
 
 def _problem(parts: Parts, group: str, version: int | None) -> str:
@@ -87,10 +111,18 @@ def _problem(parts: Parts, group: str, version: int | None) -> str:
         return ""
     if version is None:
         return "its bytes are lost"
-    known = parts.versions.digests.get(version)
-    if known is None:
-        return "unknown"
-    return "" if digest(parts.own_bytes(group)) == known else f"its bytes are not those of version {version}"
+    return _against_version(parts, group, version, parts.own_bytes(group))
+
+
+def _against_version(parts: Parts, group: str, version: int, tensors: Mapping[str, Tensor]) -> str:
+    """What is wrong with bytes that should be of this version; empty when nothing is."""
+    known, note = parts.versions.digests.get(version), parts.notes.of(group, version)
+    if known is None and note is None:
+        return _UNKNOWN
+    if known is not None:
+        return "" if digest(tensors) == known else f"its bytes are not those of version {version}"
+    found = note.difference(tensors) if note is not None else None
+    return "" if found is None else found.why
 
 
 def _is_in_the_file(parts: Parts, group: str) -> bool:
@@ -101,8 +133,37 @@ def _is_in_the_file(parts: Parts, group: str) -> bool:
 
 
 def _mend(parts: Parts, group: str, problem: str) -> None:
+    """Write the group from the first copy that proves right: the base file, then each snapshot that has it.
+
+    Raises:
+        DigestMismatch: none is.
+    """
     parts.versions.region[group] = None
     regions.restore_group(parts, group, parts.runtime.active_model)
-    version = parts.versions.region[group]
-    if version is None or _problem(parts, group, version) not in ("", "unknown"):
-        raise DigestMismatch(group, problem, _holders(parts, group))
+    holders = parts.snapshots.holders(group, parts.versions.region[group])
+    for tag in ("", *holders):
+        if tag:
+            parts.versions.region[group] = None
+            parts.snapshots.restore_group(tag, group)
+        version = parts.versions.region[group]
+        if version is not None and _problem(parts, group, version) in ("", _UNKNOWN):
+            _mend_copies(parts, group)
+            return
+    parts.versions.region[group] = None
+    raise DigestMismatch(group, f"{problem}; nor are those of: {', '.join(holders)}" if holders else problem, ())
+
+
+def _mend_copies(parts: Parts, group: str) -> list[str]:
+    """Write copies of a group that have gone bad from the trainer's own bytes, which are right.
+
+    Returns:
+        The tags they were found in.
+    """
+    version, mended = parts.versions.region[group], []
+    for tag in parts.snapshots.holders(group, version):
+        copy = {name: parts.snapshots.tensor(tag, group, name) for name in parts.inventory.groups()[group]}
+        if version is not None and _against_version(parts, group, version, copy) not in ("", _UNKNOWN):
+            for name, right in parts.own_bytes(group).items():
+                write(copy[name], right)
+            mended.append(tag)
+    return mended

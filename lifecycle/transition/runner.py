@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from lifecycle.errors import DigestMismatch, EventRefused, TrainerFaulted, TransitionFailed
+from lifecycle.ledger import held_now
 from lifecycle.outcome import Moved, Outcome, Unchanged
 from lifecycle.transition.effects import EFFECTS
 from lifecycle.transition.gather import gather
@@ -46,6 +47,9 @@ class Runner:
         parts: what effects touch.
         machine: what carries the state.
         recorder: the records.
+
+    Attributes:
+        moved: bytes that were moved in this run, by (event or call, kind).
     """
 
     def __init__(self, parts: Parts, machine: TrainerMachine, recorder: Recorder) -> None:
@@ -54,6 +58,7 @@ class Runner:
         self.recorder = recorder
         self.turn = Turn(parts.config.event_timeout_s)
         self.effects = dict(EFFECTS)
+        self.moved: Counter[tuple[str, str]] = Counter()
         self.subscribers: list[Callable[[Moved], None]] = []
         self.callback_errors: deque[Exception] = deque(maxlen=ERRORS_KEPT)
 
@@ -87,7 +92,7 @@ class Runner:
     def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:
         """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
         started, source = time.perf_counter(), work.step.state
-        self.recorder.began(work.step, work.facts, held_bytes(self._parts))
+        self.recorder.began(work.step, work.facts, held_now(self._parts))
         try:
             if entering is not None:
                 self.machine.take(entering)
@@ -95,6 +100,8 @@ class Runner:
         except BaseException:
             self._abandon()
             raise
+        finally:
+            self.count(work.step.event, work.moved)
         for commit in work.on_commit:
             commit()
         outcome = Moved(
@@ -109,10 +116,23 @@ class Runner:
             details=tuple(work.details.items()),
         )
         try:
-            self.recorder.moved(outcome, self._parts.versions.wanted, held_bytes(self._parts))
+            self.recorder.moved(outcome, self._parts.versions.wanted, held_now(self._parts))
         finally:
+            for what, keys in work.remarks:
+                self.recorder.noted(what, **keys)
             self._tell(outcome)
         return outcome
+
+    def count(self, event: str, moved: Mapping[str, int]) -> None:
+        """Add bytes to what the run has moved.
+
+        Args:
+            event: the event, or the call, that moved them; also one that failed.
+            moved: bytes by kind.
+        """
+        for kind, count_bytes in moved.items():
+            if count_bytes:
+                self.moved[str(event), kind] += count_bytes
 
     def _perform(self, work: Work, source: TrainerState, leaving: Step) -> None:
         """Run the effects and commit; whatever goes wrong before the state has moved is undone."""
@@ -124,23 +144,23 @@ class Runner:
                 else:
                     done.append(_Done(effect, self.effects[Effect(effect)](self._parts, work)))
             except DigestMismatch as error:
-                raise self._fault(work.step, effect, error, None) from error
+                raise self._fault(work, effect, error, None) from error
             except UndoFailed as both:
-                raise self._fault(work.step, effect, both.cause, both.undo_error) from both
+                raise self._fault(work, effect, both.cause, both.undo_error) from both
             except BaseException as error:
-                self._undo(work.step, source, effect, done, error)
+                self._undo(work, source, effect, done, error)
                 if not isinstance(error, Exception):
                     raise
                 raise TransitionFailed(work.step.event, source, effect, error) from error
 
-    def _undo(self, step: Step, source: TrainerState, effect: str, done: list[_Done], error: BaseException) -> None:
+    def _undo(self, work: Work, source: TrainerState, effect: str, done: list[_Done], error: BaseException) -> None:
         for one in reversed(done):
             try:
                 one.undo()
             except BaseException as undo_error:  # noqa: BLE001 - also an interrupt: the trainer is faulted
-                raise self._fault(step, one.effect, error, undo_error) from error
+                raise self._fault(work, one.effect, error, undo_error) from error
         self._abandon()
-        self.recorder.failed(step, source, effect, error, held_bytes(self._parts))
+        self.recorder.failed(work.step, source, effect, error, held_now(self._parts), work.moved)
 
     def _abandon(self) -> None:
         """Leave the middle of a reconcile for where it came from; does nothing elsewhere."""
@@ -150,13 +170,13 @@ class Runner:
         assert isinstance(abandon, Step)  # its one selector is the origin
         self.machine.take(abandon)
 
-    def _fault(self, step: Step, effect: str, error: BaseException, undo_error: BaseException | None) -> TrainerFaulted:
+    def _fault(self, work: Work, effect: str, error: BaseException, undo_error: BaseException | None) -> TrainerFaulted:
         faulting = decide(self.machine.state, TrainerEvent.FAIL, Facts())
         if isinstance(faulting, Step):
             self.machine.take(faulting)
         cause = undo_error if undo_error is not None else error
-        self.recorder.failed(step, TrainerState.FAULTED, effect, cause, held_bytes(self._parts))
-        return TrainerFaulted(step.event, effect, error, undo_error)
+        self.recorder.failed(work.step, TrainerState.FAULTED, effect, cause, held_now(self._parts), work.moved)
+        return TrainerFaulted(work.step.event, effect, error, undo_error)
 
     def _tell(self, outcome: Moved) -> None:
         for callback in self.subscribers:
@@ -172,16 +192,3 @@ def decide_event(state: TrainerState, event: TrainerEvent, facts: Facts) -> Deci
     if event is TrainerEvent.RECONCILE_ADAPTERS:
         return decide_reconcile(state, facts)
     return decide(state, event, facts)
-
-
-def held_bytes(parts: Parts) -> dict[str, int]:
-    """Bytes held now, by place: what the saver holds for all its tenants, and this trainer's copies."""
-    usage = parts.saver.usage()
-    return {
-        "device": usage.device_bytes,
-        "saver_host": usage.host_bytes,
-        "saver_disk": usage.disk_bytes,
-        "base_file": parts.file.size_bytes(),
-        "snapshots": parts.snapshots.host_bytes(),
-        "kept_gradients": parts.gradients.kept_bytes(),
-    }

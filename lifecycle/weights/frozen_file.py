@@ -51,6 +51,19 @@ class FrozenFile:
             self._damage = str(error)
         return self._damage
 
+    def compare(self) -> str:
+        """Compare the file in full, touched or not; a damaged one is never used again.
+
+        Returns:
+            Why it cannot serve, empty when it can or there is none.
+        """
+        if self._file is not None and not self._damage:
+            try:
+                self._file.compare()
+            except BaseFileError as error:
+                self._damage = str(error)
+        return self._damage
+
     def write(self, tensors: Mapping[str, Tensor], content_digest: str, version: int) -> int:
         """Find or write the file of these bytes and hold it; the file that was held before is let go.
 
@@ -99,6 +112,10 @@ class FrozenFile:
     def size_bytes(self) -> int:
         """Bytes of the file, 0 when there is none. A node holds them once, as clean page cache."""
         return 0 if self._file is None else self._file.size_bytes
+
+    def written_bytes(self) -> int:
+        """Bytes that were written to have the file that is held, 0 when there is none or it was there already."""
+        return 0 if self._file is None else self._file.written_bytes
 
     def _sound(self, name: str) -> BaseFile:
         why = self.problem()

@@ -22,6 +22,7 @@ from tests.lifecycle.world import FakeEngine, TinyModel, make_world
         ({"offload_target": "gpu"}, "offload_target"),
         ({"strategy": "twice"}, "strategy"),
         ({"audit_failure": "ignore"}, "audit_failure"),
+        ({"verify": "often"}, "verify"),
         ({"model": "a/b"}, "model"),
         ({"model": ""}, "model"),
         ({"host_budget_bytes": -1}, "host_budget_bytes"),

@@ -1,0 +1,40 @@
+"""Switching models: what the switch overwrites is kept, then the target's copy is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lifecycle.transition.parts import Parts, Undo, Work, undone_by
+from states import groups_to_keep
+
+
+def keep_outgoing(parts: Parts, work: Work) -> Undo:
+    """Copy what the switch is about to overwrite and nothing else holds, under the tag of the outgoing model."""
+    saved = parts.snapshots.save()
+    work.count("snapshot", parts.snapshots.keep_own(parts.runtime.active_model, groups_to_keep(work.facts)))
+    return lambda: parts.snapshots.load(saved)
+
+
+def restore_model(parts: Parts, work: Work) -> Undo:
+    """Write the target's copy into live memory, where its versions differ."""
+    before, active = dict(parts.versions.region), parts.runtime.active_model
+
+    def undo() -> None:
+        _switch_back(parts, before, active)
+
+    with undone_by(undo):
+        work.count("snapshot", parts.snapshots.restore(work.request.target))
+        parts.runtime.active_model = work.request.target
+    return undo
+
+
+def _switch_back(parts: Parts, before: Mapping[str, int | None], active: str) -> None:
+    for group, version in before.items():
+        if parts.versions.region.get(group) != version:
+            _restore_version(parts, group, version)
+    parts.runtime.active_model = active
+
+
+def _restore_version(parts: Parts, group: str, version: int | None) -> None:
+    for tag in parts.snapshots.holders(group, version)[:1]:
+        parts.snapshots.restore_group(tag, group)
