@@ -6,6 +6,8 @@ import mmap
 import os
 import subprocess
 import sys
+from bisect import bisect_right
+from collections.abc import Iterable
 from pathlib import Path
 
 PAGE_BYTES = mmap.PAGESIZE
@@ -26,12 +28,25 @@ def mappings() -> int:
 
 def writable(address: int) -> bool:
     """Whether memory is mapped there that can be written: neither a reserved range nor poison."""
-    for line in Path("/proc/self/maps").read_text(encoding="ascii").splitlines():
-        extent, permissions = line.split()[:2]
-        first, end = (int(number, 16) for number in extent.split("-"))
-        if first <= address < end:
-            return "w" in permissions
-    return False
+    return bool(writable_of([address]))
+
+
+def writable_of(addresses: Iterable[int]) -> set[int]:
+    """Those of the addresses at which memory is mapped that can be written."""
+    starts: list[int] = []
+    extents: list[tuple[int, bool]] = []
+    with Path("/proc/self/maps").open(encoding="utf-8") as lines:
+        for line in lines:
+            extent, permissions, _ = line.split(maxsplit=2)
+            first, end = extent.split("-")
+            starts.append(int(first, 16))
+            extents.append((int(end, 16), "w" in permissions))
+    found = set()
+    for address in addresses:
+        end, can_be_written = extents[bisect_right(starts, address) - 1]
+        if address < end and can_be_written:
+            found.add(address)
+    return found
 
 
 def descriptors() -> int:
@@ -39,11 +54,11 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def run_child(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a Python of its own, in which warnings are errors."""
+def run_child(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a program in a Python of its own, in which warnings are errors. Keywords are more environment."""
     command = [sys.executable, "-W", "error", "-c", program, *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1"}
+    whole = {**os.environ, "PYTHONPATH": str(_ROOT), "OMP_NUM_THREADS": "1", **environment}
     # The library prints an unknown address as if it were text.
     return subprocess.run(
-        command, capture_output=True, text=True, errors="replace", timeout=120, check=False, env=environment
+        command, capture_output=True, text=True, errors="replace", timeout=120, check=False, env=whole
     )

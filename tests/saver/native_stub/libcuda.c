@@ -1,6 +1,8 @@
 /* A stand-in for the few driver calls that torch_memory_saver makes: device memory is a memory file mapped into the
  * process, so that the real library can run without a GPU. Addresses are ordinary host addresses. */
 #define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -80,4 +82,13 @@ int cuMemUnmap(uint64_t address, size_t size) {
     void *wanted = (void *)(uintptr_t)address;
     void *found = mmap(wanted, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     return found == wanted ? 0 : 1;
+}
+
+/* Takes the place of libc's where this library is preloaded: a disk that takes no new file. */
+static int disk_is_full = 0;
+void stub_set_disk_is_full(int value) { disk_is_full = value; }
+
+int posix_fallocate(int file, off_t offset, off_t size) {
+    if (disk_is_full) return ENOSPC;
+    return fallocate(file, 0, offset, size) == 0 ? 0 : errno;
 }
