@@ -1,7 +1,7 @@
 """One turn of a run, decided on paper: what each event would do, which source it would read, and why.
 
 Nothing is allocated and no model is needed. The facts are those that would be gathered at that event
-in a run of this configuration, with the memory laid out as :mod:`lifecycle.memory.layout` lays it out.
+in a run of this configuration, with the memory laid out as :func:`states.place` lays it out.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from states import (
     Effect,
     EngineFacts,
     Facts,
+    Place,
     Refusal,
     Step,
+    Strategy,
     TrainerEvent,
     TrainerState,
     Verdict,
@@ -30,6 +32,9 @@ from states import (
     decide,
     decide_reads,
     decide_reconcile,
+    groups_to_copy,
+    groups_to_keep,
+    place,
 )
 
 _TRAINED_ADAPTER: Final = "trained"
@@ -115,15 +120,26 @@ class _Turn:
         self.trained = (adapter_group(_TRAINED_ADAPTER),) if config.lora else (TRAINABLE_BASE,)
         self._state = TrainerState.AWAKE
         self._active = ACTOR
-        base = ContentFacts(
-            group=FROZEN_BASE if config.lora else TRAINABLE_BASE,
-            copies=tuple((tag, 1) for tag in self.others),
-            backup=config.offload_target or "unplaced",
-            frozen=config.lora,
-        )
-        self._contents: tuple[ContentFacts, ...] = (base,)
+        self._contents: tuple[ContentFacts, ...] = (self._base(),)
         if config.lora:
             self._contents += (self._slot(_TRAINED_ADAPTER, version=2),)
+
+    def _base(self) -> ContentFacts:
+        config = self.config
+        where = self._place("frozen-base" if config.lora else "trainable-base")
+        lent = config.lora and config.strategy == Strategy.LEAN
+        return ContentFacts(
+            group=FROZEN_BASE if config.lora else TRAINABLE_BASE,
+            copies=tuple((tag, 1) for tag in self.others),
+            borrowed=self.others if lent else (),
+            backup=where.backup,
+            file=1 if where.file else None,
+            frozen=config.lora,
+        )
+
+    def _place(self, content: str) -> Place:
+        config = self.config
+        return place(content, target=config.offload_target, frozen_base=config.frozen_base, strategy=config.strategy)
 
     def engines(self) -> tuple[EngineFacts, ...]:
         """A rollout engine that has just started and lacks everything."""
@@ -137,8 +153,9 @@ class _Turn:
         if isinstance(decision, Step):
             self._state = decision.target
             self._happen(event, facts)
+            due = groups_to_copy(facts) if self.config.strategy == Strategy.LEAN else None
             if Effect.BACKUP_ACTOR in decision.effects:
-                self._contents = tuple(map(_backed_up, self._contents))
+                self._contents = tuple(_backed_up(one, due) for one in self._contents)
 
     def _facts(self, **asked: Any) -> Facts:
         has_copy = any(one.copy_version(ACTOR) for one in self._contents)
@@ -163,6 +180,8 @@ class _Turn:
             is_offloaded = self._contents[0].live is None
             self._contents += (_paused(new) if is_offloaded else new,)
         elif event is E.SWITCH_MODEL:
+            kept = groups_to_keep(facts) if self.config.strategy == Strategy.LEAN else ()
+            self._contents = tuple(_backed_up(one, kept) for one in self._contents)
             self._switch(facts.switch_target)
 
     def _switch(self, target: str) -> None:
@@ -175,7 +194,7 @@ class _Turn:
         return replace(content, version=content.version + 1, live=content.version + 1)
 
     def _slot(self, name: str, version: int) -> ContentFacts:
-        backup = "cpu" if self.config.offload_target else "unplaced"
+        backup = self._place("adapters").backup
         return ContentFacts(adapter_group(name), version=version, live=version, backup=backup, frozen=False)
 
 
@@ -183,7 +202,9 @@ def _paused(content: ContentFacts) -> ContentFacts:
     return replace(content, live=None, saver=content.live if content.backup == "cpu" else None)
 
 
-def _backed_up(content: ContentFacts) -> ContentFacts:
+def _backed_up(content: ContentFacts, due: tuple[str, ...] | None) -> ContentFacts:
+    if due is not None and content.group not in due:
+        return content
     kept = {**dict(content.copies), ACTOR: content.version}
     return replace(content, copies=tuple(kept.items()))
 

@@ -31,8 +31,8 @@ def demo(
     offload_target: Annotated[str, typer.Option(help="cpu, disk or none.")] = "cpu",
     with_ref: Annotated[bool, typer.Option("--with-ref", help="Keep a reference model and stay near it.")] = False,  # noqa: FBT002 - a flag
     strategy: Annotated[
-        str, typer.Option(help="When a second host copy is made: reference or duplicate.")
-    ] = "reference",
+        str, typer.Option(help="When a second host copy is made: lean, reference or duplicate.")
+    ] = "lean",
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,  # noqa: FBT002 - a flag
     out: Annotated[Path, typer.Option(help="Folder of the audit log and of disk backups.")] = Path("demo-out"),
     seed: Annotated[int, typer.Option(help="Of weights, prompts and samples.")] = 0,

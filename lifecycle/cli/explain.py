@@ -13,7 +13,15 @@ from rich.text import Text
 
 from lifecycle.config import LifecycleConfig
 from lifecycle.explain import Explained, decisions, explain_run
-from states import Facts, Strategy, Verdict, enable_weight_backup, weight_sync_reads_saver_backup
+from states import (
+    Facts,
+    FrozenBase,
+    Strategy,
+    Verdict,
+    enable_weight_backup,
+    reads_saver_backup,
+    weight_sync_reads_saver_backup,
+)
 
 
 class Target(StrEnum):
@@ -32,7 +40,8 @@ def explain(
     with_ref: Annotated[bool, typer.Option("--with-ref", help="A reference model is kept.")] = False,
     with_teacher: Annotated[bool, typer.Option("--with-teacher", help="A teacher is kept.")] = False,
     keep_old_actor: Annotated[bool, typer.Option("--keep-old-actor", help="An older actor is kept.")] = False,
-    strategy: Annotated[Strategy, typer.Option(help="When a second copy is made.")] = Strategy.REFERENCE,
+    strategy: Annotated[Strategy, typer.Option(help="When a second copy is made.")] = Strategy.LEAN,
+    frozen_base: Annotated[FrozenBase, typer.Option(help="What brings the base back.")] = FrozenBase.SAVER,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Print which source each event of a turn would read, and why."""
@@ -44,6 +53,7 @@ def explain(
         with_teacher=with_teacher,
         keep_old_actor=keep_old_actor,
         strategy=strategy.value,
+        frozen_base=frozen_base.value,
     )
     if as_json:
         typer.echo(json.dumps({"decisions": decisions(config)}, indent=2))
@@ -54,9 +64,10 @@ def explain(
     console.print(_table(explain_run(config)))
 
 
-def _rules(config: LifecycleConfig) -> tuple[Verdict, Verdict]:
+def _rules(config: LifecycleConfig) -> tuple[Verdict, ...]:
     facts = Facts(**config.facts_settings())
-    return weight_sync_reads_saver_backup(facts), enable_weight_backup(facts)
+    rules = (weight_sync_reads_saver_backup(facts), enable_weight_backup(facts))
+    return (*rules, reads_saver_backup(facts)) if config.strategy == Strategy.LEAN else rules
 
 
 def _table(turn: tuple[Explained, ...]) -> Table:

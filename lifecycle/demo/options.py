@@ -59,7 +59,7 @@ class DemoOptions:
     turns: int = 12
     offload_target: str | None = "cpu"
     with_ref: bool = False
-    strategy: str = "reference"
+    strategy: str = "lean"
     out: Path = Path("demo-out")
     seed: int = 0
     training: Training = field(default_factory=Training)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.parts import Parts, undone_by
-from states import ACTOR
+from states import ACTOR, FROZEN_BASE
 
 
 def pause_tags(parts: Parts, tags: Iterable[TagInfo], bring_back: Callable[[Parts], object]) -> list[str]:
@@ -87,21 +87,30 @@ def restore_lost(parts: Parts, count: Callable[[str, int], None] = lambda _kind,
 
 
 def restore_group(parts: Parts, group: str, model: str) -> tuple[str, int]:
-    """Write one group of *model* from the base file, if it holds that version, else from a snapshot.
+    """Write one group of *model* into the trainer's memory, from wherever its version is kept.
 
-    A group that the model keeps no copy of it shares with the actor: it comes, like those of the actor
-    itself, from any copy of the actor's newest version.
+    A group that the model keeps no copy of it shares with the actor.
 
     Returns:
         The kind of the source, as :meth:`lifecycle.transition.parts.Work.count` takes it, and the bytes written.
     """
-    store, wanted = parts.snapshots, parts.versions.wanted.get(group)
-    if model != ACTOR and store.has(model) and (kept := store.versions(model).get(group)) is not None:
-        wanted = kept
-    if wanted is not None and parts.file.version == wanted and group in parts.inventory.base:
-        return "base-file-read", _restore_from_file(parts, group, wanted)
-    fresh = store.holders(group, wanted)
-    return "snapshot", store.restore_group(fresh[0], group) if fresh else 0
+    wanted = parts.versions.wanted.get(group)
+    if model != ACTOR and parts.snapshots.has(model):
+        kept = parts.snapshots.versions(model).get(group)
+        wanted = wanted if kept is None else kept
+    return write_version(parts, group, wanted)
+
+
+def write_version(parts: Parts, group: str, version: int | None) -> tuple[str, int]:
+    """Write this version of a group from the base file or a snapshot.
+
+    Returns:
+        The kind of the source and the bytes written: 0 when nothing holds the version.
+    """
+    if group == FROZEN_BASE and version is not None and parts.file.version == version:
+        return "base-file-read", _restore_from_file(parts, group, version)
+    holders = parts.snapshots.holders(group, version)
+    return "snapshot", parts.snapshots.restore_group(holders[0], group) if holders else 0
 
 
 def _restore_from_file(parts: Parts, group: str, version: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from lifecycle.memory import regions
 from lifecycle.transition.parts import Parts, Undo, Work, undone_by
 from states import groups_to_keep
 
@@ -16,14 +17,16 @@ def keep_outgoing(parts: Parts, work: Work) -> Undo:
 
 
 def restore_model(parts: Parts, work: Work) -> Undo:
-    """Write the target's copy into live memory, where its versions differ."""
+    """Write what the target consists of into live memory, group by group, where the versions differ."""
     before, active = dict(parts.versions.region), parts.runtime.active_model
 
     def undo() -> None:
         _switch_back(parts, before, active)
 
     with undone_by(undo):
-        work.count("snapshot", parts.snapshots.restore(work.request.target))
+        for content in work.facts.contents:
+            if content.live != content.version_of(work.request.target):
+                work.count(*regions.restore_group(parts, content.group, work.request.target))
         parts.runtime.active_model = work.request.target
     return undo
 
@@ -31,10 +34,5 @@ def restore_model(parts: Parts, work: Work) -> Undo:
 def _switch_back(parts: Parts, before: Mapping[str, int | None], active: str) -> None:
     for group, version in before.items():
         if parts.versions.region.get(group) != version:
-            _restore_version(parts, group, version)
+            regions.write_version(parts, group, version)
     parts.runtime.active_model = active
-
-
-def _restore_version(parts: Parts, group: str, version: int | None) -> None:
-    for tag in parts.snapshots.holders(group, version)[:1]:
-        parts.snapshots.restore_group(tag, group)

@@ -13,7 +13,7 @@ from lifecycle.cli import app as command
 from lifecycle.config import LifecycleConfig
 from lifecycle.errors import ConfigError
 from lifecycle.explain import Explained, explain_run
-from states import TrainerEvent, TrainerState
+from states import Strategy, TrainerEvent, TrainerState
 
 RUNNER = CliRunner()
 
@@ -35,15 +35,22 @@ def _one(turn: tuple[Explained, ...], event: TrainerEvent, state: TrainerState) 
     ("flags", "source"),
     [
         ((), "saver-backup"),
-        (("--with-ref",), "actor"),
-        (("--with-teacher",), "actor"),
-        (("--keep-old-actor",), "actor"),
-        (("--strategy", "duplicate"), "actor"),
-        (("--no-lora",), "actor"),
-        (("--offload-target", "disk"), "actor"),
-        (("--offload-target", "none"), "live"),
+        (("--with-ref", "--with-teacher", "--keep-old-actor"), "saver-backup"),
+        (("--no-lora",), "saver-backup"),
         (("--no-colocate",), "saver-backup"),
-        (("--no-colocate", "--offload-target", "disk"), "live"),
+        (("--frozen-base", "file"), "base-file+saver-backup"),
+        (("--offload-target", "disk"), "base-file+saver-backup"),
+        (("--offload-target", "disk", "--no-lora"), "saver-backup"),
+        (("--offload-target", "none"), "live"),
+        (("--strategy", "duplicate"), "actor"),
+        (("--strategy", "reference"), "saver-backup"),
+        (("--strategy", "reference", "--with-ref"), "actor"),
+        (("--strategy", "reference", "--with-teacher"), "actor"),
+        (("--strategy", "reference", "--keep-old-actor"), "actor"),
+        (("--strategy", "reference", "--no-lora"), "actor"),
+        (("--strategy", "reference", "--offload-target", "disk"), "base-file+actor"),
+        (("--strategy", "reference", "--no-colocate"), "saver-backup"),
+        (("--strategy", "reference", "--no-colocate", "--offload-target", "disk", "--no-lora"), "live"),
     ],
 )
 def test_a_sync_in_the_deepest_sleep_reads_where_the_rule_and_the_versions_say(
@@ -79,8 +86,9 @@ def test_the_events_of_a_turn_are_told_in_order() -> None:
 
 
 def test_an_offload_that_would_leave_nothing_readable_is_refused_with_its_remedy() -> None:
-    """A disk backup cannot be read, and without colocate no copy is made."""
-    told = _decisions("--no-colocate", "--offload-target", "disk")["offload"]
+    """A disk backup cannot be read, and without colocate the reference rule makes no copy."""
+    settings = ("--strategy", "reference", "--no-lora", "--no-colocate", "--offload-target", "disk")
+    told = _decisions(*settings)["offload"]
 
     failed = [one for one in told["verdicts"] if not one["holds"]]
     assert told["source"] is None
@@ -92,9 +100,11 @@ def test_an_offload_that_would_leave_nothing_readable_is_refused_with_its_remedy
     ("settings", "edge"),
     [
         ({}, "reads-saver-backup"),
-        ({"with_ref": True}, "backs-up-actor"),
+        ({"with_ref": True}, "reads-saver-backup"),
+        ({"strategy": "reference", "with_ref": True}, "backs-up-actor"),
         ({"strategy": "duplicate"}, "backs-up-actor"),
-        ({"colocate": False}, "makes-no-copy"),
+        ({"colocate": False}, "reads-saver-backup"),
+        ({"strategy": "reference", "colocate": False}, "makes-no-copy"),
     ],
 )
 def test_a_reconcile_shows_the_edge_it_takes(settings: dict[str, Any], edge: str) -> None:
@@ -112,12 +122,13 @@ def test_awake_every_read_is_live() -> None:
         assert _one(turn, TrainerEvent.UPDATE_WEIGHTS, TrainerState.AWAKE).source == "live"
 
 
-def test_a_switch_reads_the_copy_of_its_target() -> None:
-    """There and back again: the ref, then the actor."""
-    turn = explain_run(LifecycleConfig(with_ref=True, lora=False))
+@pytest.mark.parametrize(("strategy", "edge"), [("lean", "keeps-and-switches"), ("reference", "switches")])
+def test_a_switch_reads_the_copy_of_its_target(strategy: str, edge: str) -> None:
+    """There and back again: the ref, then the actor, which lean copies only now."""
+    turn = explain_run(LifecycleConfig(with_ref=True, lora=False, strategy=strategy))
 
     switches = [one for one in turn if one.event is TrainerEvent.SWITCH_MODEL]
-    assert [(one.source, one.edge) for one in switches] == [("ref", "switches"), ("actor", "switches")]
+    assert [(one.source, one.edge) for one in switches] == [("ref", edge), ("actor", "switches")]
 
 
 def test_a_wake_that_has_nothing_to_do_says_so() -> None:
@@ -132,7 +143,7 @@ def test_every_combination_of_flags_is_explained_and_ends_awake() -> None:
     """No combination that the configuration accepts has a hole, and no read goes nowhere."""
     flags = ("colocate", "lora", "with_ref", "with_teacher", "keep_old_actor")
     for values in product((True, False), repeat=5):
-        for target, strategy in product(("cpu", "disk", None), ("reference", "duplicate")):
+        for target, strategy in product(("cpu", "disk", None), Strategy):
             config = LifecycleConfig(**dict(zip(flags, values, strict=True)), offload_target=target, strategy=strategy)
             turn = explain_run(config)
 
