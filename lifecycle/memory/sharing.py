@@ -43,11 +43,10 @@ def groups_sharing_storage(groups: Mapping[str, Mapping[str, Tensor]]) -> tuple[
     blocks: list[tuple[int, int, list[tuple[str, str]]]] = []
     device = None
     for (where, start, end), group, name in sorted(placed, key=lambda item: item[0]):
-        if start == end:
-            continue
         if blocks and where == device and start < blocks[-1][1]:
             first, last, members = blocks[-1]
-            blocks[-1] = (first, max(last, end), [*members, (group, name)])
+            members.append((group, name))
+            blocks[-1] = (first, max(last, end), members)
         else:
             blocks.append((start, end, [(group, name)]))
         device = where

@@ -29,7 +29,6 @@ def strays(model: nn.Module, known: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     modules = dict(model.named_modules())
     seen = {id(one) for one in (*modules.values(), *map(vars, modules.values()), *known.values())}
-    seen |= {id(one) for one in (*model.parameters(), *model.buffers())}
     found: dict[str, Tensor] = {}
     for path, module in modules.items():
         for name, value in vars(module).items():

@@ -9,6 +9,7 @@ from pathlib import Path
 import peft
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from lifecycle import HostArena
 from lifecycle.saver import Backup
@@ -181,6 +182,12 @@ def compiled() -> Case:
 def wrapped() -> Case:
     """Whose names begin with module."""
     return Case(nn.DataParallel(_seeded(nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)))), _on_ones)
+
+
+def data_parallel(**settings: bool) -> Case:
+    """Inside of a process group."""
+    model = DistributedDataParallel(_seeded(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))), **settings)
+    return Case(model, _on_ones)
 
 
 def mapped() -> Case:

@@ -42,6 +42,14 @@ def test_what_a_model_knows_already_is_not_named_again() -> None:
     assert inventory_of(Case(model)).resident == {"one": 16, "two": 0}
 
 
+def test_strays_are_looked_for_three_levels_deep() -> None:
+    """An object graph has no end."""
+    model = Bag(w=nn.Parameter(numbers(3)))
+    model.__dict__["cache"] = {"a": {"b": {"found": numbers(1), "c": {"too deep": numbers(1)}}}}
+
+    assert inventory_of(Case(model)).resident == {"cache.a.b.found": 4}
+
+
 def test_parameters_of_a_module_that_is_no_child_are_named() -> None:
     """Modules in a plain list are registered nowhere, and neither trained nor moved."""
     model = Bag(w=nn.Parameter(numbers(3)))
@@ -81,6 +89,31 @@ def test_a_compiled_part_of_a_model_keeps_its_plain_names() -> None:
     assert set(inventory_of(Case(model)).tensors()) == {"module.weight", "module.bias", "head.weight", "head.bias"}
 
 
+def test_a_module_with_tensors_of_its_own_is_no_wrapper() -> None:
+    """Also when its only child is called module."""
+    model = Bag(module=nn.Linear(2, 2), w=nn.Parameter(numbers(2)))
+
+    assert set(inventory_of(Case(model)).tensors()) == {"module.weight", "module.bias", "w"}
+
+
+@pytest.mark.parametrize("as_view", [False, True])
+def test_gradients_that_ddp_keeps_in_its_buckets_train_on(*, as_view: bool) -> None:
+    """It leads gradients to its own memory at each step; they are led home again."""
+    with one_rank():
+        case, twin = (supported.data_parallel(gradient_as_bucket_view=as_view) for _ in range(2))
+        optimizer, other = case.optimizer(), twin.optimizer()
+        trainer = attach(case, optimizer)
+        for _ in range(3):
+            with trainer.step() as step:
+                case.train(optimizer)
+                step.stepped()
+            twin.train(other)
+            trainer.sleep(offload=True)
+            trainer.wake_up()
+
+            assert case.output() == twin.output()
+
+
 def test_fsdp_goes_on_reading_the_old_memory_of_a_shard_that_was_moved() -> None:
     """Why DTensors are refused: pointing the local tensor elsewhere changes nothing that is computed."""
     with one_rank():
@@ -102,6 +135,16 @@ def test_a_flat_buffer_that_was_let_go_of_is_no_obstacle() -> None:
         refusal.run()
 
     attach(Case(refusal.model))
+
+
+def test_a_state_dict_that_is_still_held_is_no_obstacle() -> None:
+    """It refers to whole parameters, which nobody writes through it."""
+    model = Bag(w=nn.Parameter(numbers(3)), f=frozen(numbers(2)))
+    held = model.state_dict()
+
+    attach(Case(model))
+
+    assert bits_of(held["w"]) == bits_of(model.w)
 
 
 def test_a_flat_buffer_that_was_adopted_stays_one_with_its_views() -> None:
@@ -149,6 +192,17 @@ def test_two_trainers_may_not_share_a_region_either() -> None:
 
     with pytest.raises(ConfigError, match="v: parameters or a region that two trainers share"):
         refuse_conflicts("critic", saver, second)
+
+
+def test_two_trainers_may_not_share_a_parameter_that_was_never_placed() -> None:
+    """Without a target weights lie in no region, and gradients are paused all the same."""
+    actor = Case(Bag(trunk=nn.Parameter(numbers(3))), settings={"offload_target": None})
+    trainer = attach(actor)
+    critic = Case(actor.model, settings={"offload_target": None, "model": "critic"}, saver=actor.saver)
+
+    with pytest.raises(ConfigError, match="trunk: parameters or a region that two trainers share"):
+        attach(critic)
+    trainer.sleep()
 
 
 def test_who_is_gone_or_has_the_same_name_is_in_nobodys_way() -> None:

@@ -45,9 +45,10 @@ def test_storages_that_overlap_in_memory_are_one() -> None:
         "three": {"c": part(36, 50)},
         "four": {"d": part(50, 64)},
     }
+    groups["five"] = {"e": part(17, 19), "f": part(38, 39)}
     (found,) = groups_sharing_storage(groups)
 
-    assert found.groups == ("one", "two", "three")
+    assert found.groups == ("one", "two", "three", "five")
     assert found.size_bytes == 50
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -133,10 +134,10 @@ def test_the_tensor_that_a_view_is_of_moves_along() -> None:
     assert view._base.data_ptr() == view.data_ptr()
 
 
-def _quantised() -> Tensor:
+def _warned(make: Callable[..., Tensor], *args: object) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+        return make(*args)
 
 
 def _freed() -> Tensor:
@@ -152,13 +153,14 @@ def _freed() -> Tensor:
         (nn.LazyLinear(2).weight, "run one forward pass"),
         (torch.eye(2).to_sparse(), "only strided"),
         (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged), "wraps other tensors"),
-        (_quantised(), "plain dtypes"),
+        (_warned(torch.nested.nested_tensor, [torch.ones(2), torch.ones(3)]), "only strided"),
+        (_warned(torch.quantize_per_tensor, torch.ones(2), 0.1, 0, torch.qint8), "plain dtypes"),
         (_freed(), "was freed"),
         (torch.ones(2, requires_grad=True) * 2, "detach"),
         (torch.ones(2, dtype=torch.complex64).conj(), "resolve_conj"),
         ("weight", "not a tensor"),
     ],
-    ids=["meta", "lazy", "sparse", "nested", "quantised", "freed", "non-leaf", "conj", "string"],
+    ids=["meta", "lazy", "sparse", "jagged", "nested", "quantised", "freed", "non-leaf", "conj", "string"],
 )
 def test_what_cannot_move_is_refused_with_its_name_and_a_remedy(tensor: Tensor, why: str) -> None:
     """One tensor that cannot move keeps all of them where they are."""
