@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from lifecycle.cli.bench import bench
 from lifecycle.cli.clean import clean
 from lifecycle.cli.demo import demo
 from lifecycle.cli.docs import docs
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 
 # One line a command. Their modules import heavy packages inside the function only.
+app.command()(bench)
 app.command()(clean)
 app.command()(demo)
 app.command()(docs)

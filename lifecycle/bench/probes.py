@@ -1,0 +1,174 @@
+"""Figures that are ratios to a bare operation on the same bytes, each measured in a fresh process, in pairs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from lifecycle.bench.model import BenchModel
+from lifecycle.bench.options import Case
+from lifecycle.bench.trainer import BenchTrainer
+from lifecycle.saver import Backup, HostArena, pages
+from lifecycle.saver.views import bytes_at
+
+_WARM_UP: Final = 2
+_OVERHEAD_ROUNDS: Final = 40
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """How long a call takes."""
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def probe_views(case: Case, folder: Path, repetitions: int) -> dict[str, Any]:
+    """``weights()`` of an offloaded trainer against bare views of the same backup, and whether a byte was copied.
+
+    A bare view is what a program would write that knew the address of the backup: slice, dtype, shape.
+    """
+    trainer = _offloaded(case, folder)
+    opening, viewing, bare = [], [], []
+    with trainer.controller.weights("bench") as lease:
+        memory, spans = _where({name: lease[name] for name in lease})
+    for _ in range(repetitions + _WARM_UP):
+        started = time.perf_counter()
+        others = {name: _bare_view(memory, span) for name, span in spans.items()}
+        bare.append(time.perf_counter() - started)
+        del others
+        started = time.perf_counter()
+        lease = trainer.controller.weights("bench")
+        opened = time.perf_counter()
+        views = {name: lease[name] for name in lease}
+        viewing.append(time.perf_counter() - opened)
+        opening.append(opened - started)
+        first = memory.data_ptr()
+        elsewhere = sum(one.data_ptr() - first != spans[name][0] for name, one in views.items())
+        del views
+        lease.close()
+    ratios = [view / one for view, one in zip(viewing, bare, strict=True)][_WARM_UP:]
+    return {
+        "tensors": len(spans),
+        "open_seconds": median(opening[_WARM_UP:]),
+        "views_seconds": median(viewing[_WARM_UP:]),
+        "bare_seconds": median(bare[_WARM_UP:]),
+        "ratio": median(ratios),
+        "copied_tensors": elsewhere,
+    }
+
+
+def _offloaded(case: Case, folder: Path) -> BenchTrainer:
+    trainer = BenchTrainer(case, folder, folder / "audit-views.jsonl")
+    for event in ("attach", "first_reconcile", "sleep", "offload"):
+        trainer.do(event)
+    return trainer
+
+
+_Span = tuple[int, int, torch.dtype, torch.Size]
+
+
+def _where(views: dict[str, Tensor]) -> tuple[Tensor, dict[str, _Span]]:
+    """All backups as one range of bytes, and where in it each tensor lies."""
+    first = min(one.data_ptr() for one in views.values())
+    last = max(one.data_ptr() + one.nbytes for one in views.values())
+    spans = {name: (one.data_ptr() - first, one.nbytes, one.dtype, one.shape) for name, one in views.items()}
+    return bytes_at(first, last - first), spans
+
+
+def _bare_view(memory: Tensor, span: _Span) -> Tensor:
+    offset, size_bytes, dtype, shape = span
+    return memory[offset : offset + size_bytes].view(dtype).view(shape)
+
+
+def probe_arena(case: Case, _folder: Path, repetitions: int) -> dict[str, Any]:
+    """Pause and resume of the arena against a bare copy of the same bytes into fresh pages."""
+    arena = HostArena()
+    tensor = torch.ones(case.base_bytes, dtype=torch.uint8)
+    arena.place({"base": tensor}, "bench/base", Backup.CPU)
+    bare, pausing, resuming = [], [], []
+    for _ in range(repetitions + 1):
+        bare.append(_copy_into_fresh_pages(tensor))
+        pausing.append(seconds(lambda: arena.pause("bench/base")))
+        resuming.append(seconds(lambda: arena.resume("bench/base")))
+    kept_bytes = arena.usage().host_bytes
+    arena.close()
+    return {
+        "base_bytes": case.base_bytes,
+        "bare_seconds": median(bare[1:]),
+        "pause_seconds": median(pausing[1:]),
+        "resume_seconds": median(resuming[1:]),
+        "pause_ratio": median(one / other for one, other in zip(bare[1:], pausing[1:], strict=True)),
+        "resume_ratio": median(one / other for one, other in zip(bare[1:], resuming[1:], strict=True)),
+        "kept_after_resume_bytes": kept_bytes,
+    }
+
+
+def _copy_into_fresh_pages(tensor: Tensor) -> float:
+    """Seconds to map new pages and copy the bytes there; the pages are given back outside that time."""
+    size_bytes = pages.round_up(tensor.nbytes)
+    started = time.perf_counter()
+    fresh = pages.map_fresh(size_bytes)
+    pages.copy(tensor.data_ptr(), fresh, tensor.nbytes)
+    took = time.perf_counter() - started
+    pages.unmap(fresh, size_bytes)
+    return took
+
+
+class TimedArena(HostArena):
+    """An arena that adds up how long its pauses and resumes take, so that the rest is the controller's.
+
+    Attributes:
+        seconds: in pauses and resumes so far.
+    """
+
+    seconds = 0.0
+
+    def pause(self, tag: str) -> None:
+        """See :meth:`HostArena.pause`."""
+        self.seconds += seconds(lambda: super(TimedArena, self).pause(tag))
+
+    def resume(self, tag: str) -> None:
+        """See :meth:`HostArena.resume`."""
+        self.seconds += seconds(lambda: super(TimedArena, self).resume(tag))
+
+
+_OVERHEAD_EVENTS: Final = ("step", "sleep", "offload", "update_weights", "wake_up")
+
+
+def probe_overhead(case: Case, folder: Path, _repetitions: int) -> dict[str, Any]:
+    """What an event costs when there is next to nothing to move, with the audit log on a disk.
+
+    Weights of a few bytes, and an engine that is up to date; the time inside the saver's pauses and resumes is
+    taken off. A step is two events.
+    """
+    arena = TimedArena()
+    model = BenchModel(case, width=1, modules=1)
+    trainer = BenchTrainer(case, folder, folder / "audit-overhead.jsonl", arena=arena, model=model)
+    for event in ("attach", "first_reconcile"):
+        trainer.do(event)
+    taken: dict[str, list[float]] = {event: [] for event in _OVERHEAD_EVENTS}
+    for _ in range(_OVERHEAD_ROUNDS + _WARM_UP):
+        for event in _OVERHEAD_EVENTS:
+            if event == "update_weights":
+                trainer.do(event)  # sends what the step has changed
+            before = arena.seconds
+            sample = trainer.do(event)[event]
+            calls = 2 if event == "step" else 1
+            taken[event].append((sample["seconds"] - (arena.seconds - before)) / calls)
+    by_event = {event: median(found[_WARM_UP:]) for event, found in taken.items()}
+    every = [one for found in taken.values() for one in found[_WARM_UP:]]
+    return {"median_seconds": median(every), "by_event_seconds": by_event, "events": len(every)}
+
+
+PROBES: Final[dict[str, Callable[[Case, Path, int], dict[str, Any]]]] = {
+    "views": probe_views,
+    "arena": probe_arena,
+    "overhead": probe_overhead,
+}
+"""What a measuring process can be told to measure."""
