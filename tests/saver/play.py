@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -99,8 +99,8 @@ class Player:
         return None
 
     def new(self, name: str, size: str, tag: str, kind: str) -> None:
-        if kind == "pinned" or kind == "mmap":  # noqa: PLR1714  # narrows the type
-            self.stage.use_host(kind)
+        if kind in ("pinned", "mmap"):
+            self.stage.use_host(cast("Host", kind))
         self.kinds[name] = Backup.CPU if kind in ("pinned", "mmap") else Backup(kind)
         self.made[name] = self.stage.allocate(int(size), tag, self.kinds[name])
         self.write(name, "1")

@@ -43,8 +43,8 @@ def writable_of(addresses: Iterable[int]) -> set[int]:
             extents.append((int(end, 16), "w" in permissions))
     found = set()
     for address in addresses:
-        end, can_be_written = extents[bisect_right(starts, address) - 1]
-        if address < end and can_be_written:
+        behind, can_be_written = extents[bisect_right(starts, address) - 1]
+        if address < behind and can_be_written:
             found.add(address)
     return found
 

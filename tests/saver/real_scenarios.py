@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,6 +30,8 @@ def in_a_fork(work: Callable[[], Iterator[str]]) -> list[str]:
             for line in work():
                 os.write(writer, f"{line}\n".encode())
             code = 0
+        except BaseException:  # noqa: BLE001  # whatever it is, it must not end as this process would
+            traceback.print_exc()
         finally:
             os._exit(code)
     os.close(writer)

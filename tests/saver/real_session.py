@@ -76,8 +76,8 @@ class Session:
         self.entries: list[Entry] = []
         self.drawn = 0
         self.host_free, self.disk_free = UNLIMITED, UNLIMITED
-        host.host_free_bytes = lambda *_: self.host_free  # type: ignore[assignment]
-        shutil.disk_usage = lambda _: types.SimpleNamespace(free=self.disk_free)  # type: ignore[assignment]
+        host.host_free_bytes = lambda *_: self.host_free
+        shutil.disk_usage = lambda _: types.SimpleNamespace(free=self.disk_free)  # type: ignore[return-value, assignment]
 
     def do(self, call: str, *arguments: object) -> str:
         """Make a call; says whether it was refused. Then everything that must hold is checked.

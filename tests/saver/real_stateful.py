@@ -16,7 +16,8 @@ from tests.saver.real_port import RealLibrary
 from tests.saver.real_session import Session
 from tests.saver.worker import Worker
 
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a disk that syncs at once; a folder of its own in it
+# A disk that syncs at once, in which every sequence has a folder of its own.
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108
 SAVERS = {"careful": CarefulSaver, "managed": ManagedSaver}
 
 # Mostly one tag and one kind, or hardly any sequence would get as far as a resume.

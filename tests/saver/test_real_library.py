@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lifecycle.saver import HostArena
 from lifecycle.testing import SaverContract
+from tests.gpu.life import life_cycle
 from tests.saver.proc import run_child
 from tests.saver.real_deaths import DEATHS
 from tests.saver.stub import build_stub
@@ -64,3 +66,30 @@ def test_without_guards_the_real_library_ends_the_process(misuse: str, endings: 
 def test_an_unknown_tag_is_a_silent_success_of_the_real_library(endings: dict[str, int]) -> None:
     """Nothing happens, and nobody is told; the guards refuse it."""
     assert endings["survives"] == 0
+
+
+@pytest.fixture(scope="module")
+def stories(stub: Path, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """Longer stories, each in a fork of one child process."""
+    program = "from tests.saver.real_life import main; import sys; main(*sys.argv[1:])"
+    return run_child(program, str(stub), str(tmp_path_factory.mktemp("disk")))
+
+
+def test_a_controller_lives_on_the_real_library(stories: subprocess.CompletedProcess[str]) -> None:
+    """Sleep, offload, push, reconcile while offloaded, wake: the bytes are compared at every station."""
+    assert "live held" in stories.stdout.splitlines(), stories.stdout + stories.stderr
+
+
+def test_the_last_reference_to_a_paused_tensor_may_go(stories: subprocess.CompletedProcess[str]) -> None:
+    """The process lives, other tags keep their bytes, and the device memory is all given back (FB-25)."""
+    assert "drop_the_last_reference held" in stories.stdout.splitlines(), stories.stdout + stories.stderr
+
+
+def test_a_driver_that_frees_nothing_is_seen(stories: subprocess.CompletedProcess[str]) -> None:
+    """The books say that all is freed; the driver's figure has not moved (FB-27)."""
+    assert "free_nothing held" in stories.stdout.splitlines(), stories.stdout + stories.stderr
+
+
+def test_a_controllers_life_cycle_is_the_same_on_the_arena() -> None:
+    """What runs on a device in the gpu tests, and on the compiled library above, with the same comparisons."""
+    life_cycle(HostArena(), "cpu")
