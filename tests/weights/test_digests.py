@@ -188,6 +188,11 @@ def test_a_small_tensor_counts_whole_in_a_sample() -> None:
     assert sample({"w": plain}, seed=1) not in {sample({"w": tensor}, seed=1) for tensor in changed}
 
 
+def test_samples_of_different_seeds_are_never_equal() -> None:
+    """Not even where both count every byte: comparing them is a mistake that shows."""
+    assert sample({"w": torch.zeros(1)}, seed=1) != sample({"w": torch.zeros(1)}, seed=2)
+
+
 @pytest.mark.parametrize("dtype", [*DTYPES, torch.float16, torch.uint16])
 def test_every_dtype_can_be_sampled(dtype: torch.dtype) -> None:
     """Contiguous or not, with equal results."""
