@@ -315,3 +315,25 @@ def test_a_base_on_a_device_is_written_from_it_and_read_into_it(tmp_path: Path) 
             target = torch.empty_like(there[name])
             file.read_into(name, target)
             assert same_bytes(target, tensor)
+
+
+def test_a_touched_file_with_the_right_bytes_is_untouched_again_once_compared(tmp_path: Path) -> None:
+    """The content decides, and the comparison is paid once."""
+    with opened(tmp_path, base()) as file:
+        os.utime(file.path, ns=(1, 1))
+        assert not file.is_untouched()
+        file.compare()
+
+        assert file.is_untouched()
+
+
+def test_a_comparison_sees_a_byte_that_another_program_wrote(tmp_path: Path) -> None:
+    """FB-07: corrupted while it is in use: refused, and not taken for untouched."""
+    with opened(tmp_path, base()) as file:
+        with file.path.open("r+b") as writer:
+            writer.seek(-1, os.SEEK_END)
+            writer.write(b"\x07")
+        with pytest.raises(BaseFileError, match="not those of its digest any more"):
+            file.compare()
+
+        assert not file.is_untouched()
