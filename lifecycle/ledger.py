@@ -20,8 +20,9 @@ SAVER_DISK: Final = "saver_disk"
 BASE_FILE: Final = "base_file"
 SNAPSHOTS: Final = "snapshots"
 KEPT_GRADIENTS: Final = "kept_gradients"
+TRANSPORT: Final = "transport"
 
-PLACES: Final = (DEVICE, SAVER_HOST, SAVER_DISK, BASE_FILE, SNAPSHOTS, KEPT_GRADIENTS)
+PLACES: Final = (DEVICE, SAVER_HOST, SAVER_DISK, BASE_FILE, SNAPSHOTS, KEPT_GRADIENTS, TRANSPORT)
 HOST_PLACES: Final = (SAVER_HOST, SNAPSHOTS, KEPT_GRADIENTS)
 """Places in host memory that belong to this process alone. A base file is page cache, once a node: it is not here."""
 
@@ -39,6 +40,8 @@ class Held:
         base_file: bytes of the file behind the frozen base: page cache that a node holds once, not memory of a rank.
         snapshots: host bytes of named copies, by snapshot tag; what several share counts for the first of them.
         kept_gradients: host bytes of gradients of an accumulation under way.
+        transport: bytes of buffers that receivers of a sync have not closed, by receiver; on the device or on the
+            host, as its transport has them.
     """
 
     device: Mapping[str, int]
@@ -47,6 +50,7 @@ class Held:
     base_file: Mapping[str, int]
     snapshots: Mapping[str, int]
     kept_gradients: Mapping[str, int]
+    transport: Mapping[str, int]
 
     def by_place(self) -> dict[str, dict[str, int]]:
         """Place to tag to bytes, in the order of :data:`PLACES`; places that hold nothing are left out."""
@@ -127,6 +131,7 @@ def held_now(parts: Parts) -> Held:
         base_file=_nonzero({FROZEN_BASE: parts.file.size_bytes()}),
         snapshots=_nonzero(parts.snapshots.host_bytes_by_tag()),
         kept_gradients=_nonzero({"gradients": parts.gradients.kept_bytes()}),
+        transport={name: size for name, size in parts.runtime.receivers.outstanding().items() if size},
     )
 
 

@@ -81,7 +81,7 @@ def began_keys(facts: Facts) -> dict[str, object]:
 
     step = decide(TrainerState.AWAKE, TrainerEvent.BEGIN_STEP, facts)
     assert isinstance(step, Step)
-    Recorder(Audit(), LifecycleConfig()).began(step, facts, Held({"actor/base": 7}, {}, {}, {}, {}, {}))
+    Recorder(Audit(), LifecycleConfig()).began(step, facts, Held({"actor/base": 7}, {}, {}, {}, {}, {}, {}))
     return kept[0]
 
 

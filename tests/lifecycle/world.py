@@ -241,10 +241,13 @@ def make_world(
     trainable: bool = False,
     slots: int = 3,
     arena: HostArena | None = None,
+    ballast_bytes: int = 0,
     **changes: object,
 ) -> World:
-    """A trainer that is awake, with the named adapters loaded."""
+    """A trainer that is awake, with the named adapters loaded; *ballast_bytes* make its frozen base larger."""
     model = TinyModel(slots, trainable=trainable)
+    if ballast_bytes:
+        model.register_parameter("ballast", nn.Parameter(torch.randn(ballast_bytes // 4), requires_grad=False))
     host = SlotHost(model)
     saver = arena if arena is not None else HostArena()
     optimizers: dict[int, torch.optim.Optimizer] = {
