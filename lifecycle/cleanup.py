@@ -75,19 +75,23 @@ class CleanUp:
             return ""
         return f"this version of the saver ends the process when paused memory is freed; paused: {', '.join(paused)}"
 
-    def ask(self, reason: str, how: Callable[[], None] = sweep) -> Cleaned | Deferred:
-        """Clean up now, together with what is waiting, or remember it.
+    def ask(self, reason: str, how: Callable[[], None] | None = None) -> Cleaned | Deferred:
+        """Clean up now, or remember it.
 
         Args:
             reason: why, for the record.
-            how: what to do if it is done now and nothing else waits; a deferred clean-up is a whole :func:`sweep`.
+            how: what to do if it is done now; None is a whole :func:`sweep`, which answers what is waiting too.
+                A deferred clean-up is always a whole one.
         """
         because = self.why_not_now()
         if because:
             self.waiting.append(reason)
             return Deferred(reason, because)
+        if how is not None:
+            how()
+            return Cleaned((reason,))
         reasons = (*self.waiting, reason)
-        (sweep if self.waiting else how)()
+        sweep()
         self.waiting.clear()
         return Cleaned(reasons)
 
