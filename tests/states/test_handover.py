@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -188,3 +189,14 @@ def test_a_plan_keeps_within_the_budgets_at_every_step_and_ends_where_it_began(
             assert step.device_bytes <= limits[1]
         last = answer.back.steps[-1]
         assert last.device_bytes - (engine if last.engine else 0) == weights + scratch
+
+
+@pytest.mark.parametrize("order", list(HandoverOrder))
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_the_page_shows_the_steps_that_are_planned(order: HandoverOrder, way: str) -> None:
+    """docs/handover.md is written by hand; its table says what the plan does."""
+    page = (Path(__file__).parents[2] / "docs" / "handover.md").read_text(encoding="utf-8")
+    leg = getattr(plan(order=order), way)
+    steps = ", ".join(f"`{step}`".replace("E0", "engine") for step in leg.steps)
+
+    assert f"| `{order}` | {way} | {steps} |" in page
