@@ -110,13 +110,13 @@ class AnyCalls(RuleBasedStateMachine):
         self.worker.call(*call)
 
 
-def main(stub: str, saver: str, examples: str) -> None:
+def main(stub: str, saver: str, examples: str, steps: str) -> None:
     """Search. A sequence that ends its process is shrunk, printed and an error of this process."""
     AnyCalls.library = RealLibrary(Path(stub))
     AnyCalls.saver = SAVERS[saver]
     bounds = settings(
         max_examples=int(examples),
-        stateful_step_count=25,
+        stateful_step_count=int(steps),
         deadline=None,
         derandomize=True,
         database=None,
