@@ -30,13 +30,7 @@ from lifecycle.weights.models import keep_model
 from lifecycle.weights.snapshot_gate import SnapshotGate
 from lifecycle.weights.snapshots import SnapshotStore
 from lifecycle.weights.stored import Sharing
-from states import (
-    ACTOR,
-    Strategy,
-    TrainerEvent,
-    TrainerMachine,
-    TrainerState,
-)
+from states import ACTOR, Strategy, TrainerEvent, TrainerMachine, TrainerState
 
 _SHARING = {
     Strategy.LEAN: Sharing.BORROWED,
@@ -88,6 +82,8 @@ class TrainerLifecycle(Planning):
         self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
         self._runner.count("attach", {"base-file-write": self._parts.file.written_bytes()})
         gate = SnapshotGate(self._parts, self._runner)
+        if resident := self._parts.inventory.resident:
+            recorder.noted("tensors outside of parameters and buffers stay resident", bytes=resident)
         self.snapshots.connect(OwnMemory(self._parts), gate, _SHARING[Strategy(config.strategy)])
         self._start_planning()
 

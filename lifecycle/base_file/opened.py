@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,7 @@ class BaseFile:
         self.written_bytes = layout.size_bytes if written else 0
         self._entries = layout.entries
         self._descriptor: int | None = descriptor
+        self._closing = weakref.finalize(self, os.close, descriptor)  # also for whoever forgets to close it
         self._stamp = _stamp(status)
         self._mapping: mmap.mmap | None = _mapped(descriptor, layout.size_bytes, path)
 
@@ -146,7 +148,7 @@ class BaseFile:
         # Never mapping.close(): torch does not count its tensors as users of the buffer, they would dangle.
         self._mapping = None
         if descriptor is not None:
-            os.close(descriptor)
+            self._closing()
 
     def _entry(self, name: str) -> Entry:
         try:

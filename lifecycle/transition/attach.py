@@ -10,19 +10,21 @@ from torch.optim import Optimizer
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.config import LifecycleConfig
 from lifecycle.errors import ConfigError
-from lifecycle.memory import host
+from lifecycle.memory.attach_checks import refuse_conflicts, refuse_mixed_backups
 from lifecycle.memory.gradients import Gradients
 from lifecycle.memory.inventory import Inventory
 from lifecycle.memory.layout import Layout
 from lifecycle.memory.optimizer_state import OptimizerState, optimizers_of
+from lifecycle.memory.sharing import groups_sharing_storage
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
+from lifecycle.transition.base_backing import base_dir, files_of_others, readable, write_base_file
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.digests import digest
 from lifecycle.weights.door import Door
 from lifecycle.weights.frozen_file import FrozenFile
 from lifecycle.weights.snapshots import SnapshotStore
-from states import BUFFERS, FROZEN_BASE, OFFLOADED, RESTING, TRAINABLE_BASE, TrainerState
+from states import BUFFERS, FROZEN_BASE, OFFLOADED, RESTING, TRAINABLE_BASE, Place, TrainerState
 
 
 def build_parts(
@@ -46,9 +48,10 @@ def build_parts(
         _check_slots(model, adapters, optimizers)
     inventory = Inventory(model, adapters, config.frozen_buffers)
     _check_prefix(config.model, saver, inventory)
+    refuse_conflicts(config.model, saver, inventory)
     trainable = inventory.trainable()
     layout = Layout(saver, config)
-    file = FrozenFile(_base_dir(layout, config, saver, inventory))
+    file = FrozenFile(base_dir(config, saver, [layout.place_of(_BASE[group]) for group in inventory.base]))
     return Parts(
         config=config,
         saver=saver,
@@ -67,26 +70,8 @@ def build_parts(
 _BASE = {FROZEN_BASE: "frozen-base", TRAINABLE_BASE: "trainable-base", BUFFERS: "buffers"}
 
 
-def _base_dir(layout: Layout, config: LifecycleConfig, saver: MemorySaver, inventory: Inventory) -> str | None:
-    """Where the base file lies, None when the frozen base is not backed by one.
-
-    Raises:
-        ConfigError: content goes to disk and there is no folder for it, or none that lies on a disk.
-    """
-    places = [layout.place_of(content) for group, content in _BASE.items() if group in inventory.base]
-    if any(one.backup == "disk" for one in places) and saver.disk_dir is None:
-        raise ConfigError("the offload target is disk but the saver has no disk directory; give it one")
-    if not any(one.file for one in places):
-        return None
-    directory = config.base_dir if config.base_dir is not None else saver.disk_dir
-    if directory is None:
-        raise ConfigError(
-            "the frozen base is backed by a file but there is no folder for it; set base_dir, or give the saver a "
-            "disk directory"
-        )
-    if not host.is_real_disk(directory):
-        raise ConfigError(f"{directory} lies in memory (tmpfs or ramfs), a base file there saves nothing; use a disk")
-    return directory
+def _backing(where: Place) -> str:
+    return "base file" if where.file else where.backup
 
 
 def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory) -> None:
@@ -126,55 +111,28 @@ def lay_out(parts: Parts, initial_state: TrainerState) -> None:
     """
     if initial_state not in RESTING:
         raise ConfigError(f"initial_state is {initial_state}; a trainer starts in one of {', '.join(RESTING)}")
-    base = parts.inventory.base
-    for group, held in base.items():
-        parts.layout.refuse_unfit(_BASE[group], held)
-    in_file = _write_base_file(parts)
-    for group, held in base.items():
-        parts.layout.place(_BASE[group], held)
-    parts.layout.place("adapters", parts.inventory.slot_tensors())
+    groups = parts.inventory.placement_groups()
+    contents = {group: _BASE.get(group, "adapters") for group in groups}
+    for group, held in groups.items():
+        parts.layout.refuse_unfit(contents[group], held)
+    shared = groups_sharing_storage(groups)
+    refuse_mixed_backups(shared, lambda group: _backing(parts.layout.place_of(contents[group])))
+    in_file = write_base_file(parts)
+    for block in shared:  # one storage is moved as one, into the region of the group that changes
+        parts.layout.place(contents[block.groups[-1]], block.flat())
+    for group, held in groups.items():
+        parts.layout.place(contents[group], held)
     _check_state(parts, initial_state)
     if initial_state is TrainerState.AWAKE:
         place_training_state(parts)
-    parts.ignored_files = _files_of_others(parts)
+    parts.ignored_files = files_of_others(parts)
     for group in parts.inventory.groups():
         version = parts.versions.renew(group)
         if group == FROZEN_BASE and in_file:
             parts.versions.digests[version] = in_file
             parts.file.hold((parts.file.held()[0], version))
-        elif group not in {TRAINABLE_BASE, BUFFERS} and _readable(parts, group):
+        elif group not in {TRAINABLE_BASE, BUFFERS} and readable(parts, group):
             parts.versions.digests[version] = digest(parts.own_bytes(group))
-
-
-def _files_of_others(parts: Parts) -> tuple[str, ...]:
-    own = parts.file.held()[0]
-    found = host.backup_files(parts.saver.disk_dir, parts.file.directory)
-    return tuple(name for name in found if own is None or name != own.path.name)
-
-
-def _write_base_file(parts: Parts) -> str:
-    """Find or write the base file before anything is placed.
-
-    Returns:
-        The digest of the frozen base, empty when the run has no base file.
-
-    Raises:
-        ConfigError: the frozen base is paused and cannot be read.
-        BaseFileError: the file cannot be written.
-    """
-    held = parts.inventory.base.get(FROZEN_BASE)
-    if not parts.file.wanted or held is None:
-        return ""
-    if not _readable(parts, FROZEN_BASE):
-        raise ConfigError("the frozen base is paused without a backup and cannot be written to its file; attach awake")
-    content_digest = digest(parts.own_bytes(FROZEN_BASE))
-    parts.file.write(parts.own_bytes(FROZEN_BASE), content_digest, 0)
-    return content_digest
-
-
-def _readable(parts: Parts, group: str) -> bool:
-    held = parts.inventory.groups()[group].values()
-    return all(parts.door.is_live(one) or parts.door.has_backup(one) for one in held)
 
 
 def _check_state(parts: Parts, state: TrainerState) -> None:

@@ -12,8 +12,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lifecycle import HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
-from lifecycle.memory.attach_checks import refuse_conflicts
-from lifecycle.memory.inventory import Inventory
 from lifecycle.saver.placement import obstacle
 
 Forward = Callable[[nn.Module], Tensor]
@@ -61,14 +59,12 @@ class Case:
         forward: runs it.
         settings: of the configuration.
         saver: the arena, with what was adopted.
-        inventory: what was asked about conflicts, kept because the question holds it weakly.
     """
 
     model: nn.Module
     forward: Forward = field(default=lambda model: model())
     settings: dict[str, Any] = field(default_factory=dict)
     saver: HostArena = field(default_factory=HostArena)
-    inventory: Inventory | None = None
 
     def parameters(self) -> list[nn.Parameter]:
         """Those that train."""
@@ -95,8 +91,6 @@ class Case:
 def attach(case: Case, optimizer: torch.optim.Optimizer | None = None, **settings: Any) -> TrainerLifecycle:
     """A trainer without adapters that is awake."""
     config = LifecycleConfig(**({"lora": False} | case.settings | settings))
-    case.inventory = Inventory(case.model, None, config.frozen_buffers)
-    refuse_conflicts(config.model, case.saver, case.inventory)
     return TrainerLifecycle(
         config,
         saver=case.saver,
