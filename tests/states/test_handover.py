@@ -107,6 +107,8 @@ def test_without_a_target_the_weights_stay_on_the_device() -> None:
 
     assert "offload" not in [step.does for step in chosen.there.steps]
     assert chosen.device_peak_bytes == 2 * BASE + 300
+    other = plan(replace(NEEDS, trainer=trainer), HandoverOrder.DEVICE_PEAK)
+    assert max(step.device_bytes for step in other.back.steps[1:]) == 2 * BASE + 100
 
 
 def test_what_is_done_already_is_not_counted_twice() -> None:
