@@ -6,11 +6,11 @@ nothing keeps a second account of them. Tests compare them with the operating sy
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lifecycle.saver import Backup
+from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.parts import Parts
 from states import FROZEN_BASE
 
@@ -127,7 +127,7 @@ def held_now(parts: Parts) -> Held:
     return Held(
         device={info.tag: info.size_bytes for info in tags if not info.paused and info.size_bytes},
         saver_host={info.tag: info.backup_bytes for info in tags if info.backup_bytes},
-        saver_disk=_disk_bytes(parts),
+        saver_disk=_disk_bytes(parts, tags),
         base_file=_nonzero({FROZEN_BASE: parts.file.size_bytes()}),
         snapshots=_nonzero(parts.snapshots.host_bytes_by_tag()),
         kept_gradients=_nonzero({"gradients": parts.gradients.kept_bytes()}),
@@ -135,18 +135,13 @@ def held_now(parts: Parts) -> Held:
     )
 
 
-def _disk_bytes(parts: Parts) -> dict[str, int]:
+def _disk_bytes(parts: Parts, tags: Iterable[TagInfo]) -> dict[str, int]:
     """A backup file stays when its region is active again; of other tenants only the sum is known then."""
-    total = parts.saver.usage().disk_bytes
-    if not total:
+    on_disk = [info for info in tags if info.backup is Backup.DISK]
+    if not on_disk:
         return {}
-    tags = parts.saver.tags().values()
-    own = {
-        info.tag: info.size_bytes
-        for info in tags
-        if info.backup is Backup.DISK and (info.paused or info.tag in parts.on_disk)
-    }
-    return _nonzero({**own, OTHERS: total - sum(own.values())})
+    own = {info.tag: info.size_bytes for info in on_disk if info.paused or info.tag in parts.on_disk}
+    return _nonzero({**own, OTHERS: parts.saver.usage().disk_bytes - sum(own.values())})
 
 
 def _nonzero(held: Mapping[str, int]) -> dict[str, int]:

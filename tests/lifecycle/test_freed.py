@@ -125,6 +125,13 @@ def test_an_offload_that_fails_leaves_no_reading() -> None:
     port.keeps_share = 1.0
     with pytest.raises(TransitionFailed):
         world.trainer.offload()
+    port.keeps_share = 0.0
+    machine = world.trainer._runner.machine
+    take = machine.take
+    machine.take = lambda step: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    with pytest.raises(TransitionFailed, match="commit"):
+        world.trainer.offload()
+    machine.take = take  # type: ignore[method-assign]
 
     assert world.trainer.residue.readings == ()
 

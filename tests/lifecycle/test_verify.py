@@ -8,6 +8,7 @@ import pytest
 from torch import Tensor
 
 from lifecycle import DigestMismatch, EventRefused, Moved, TrainerFaulted, TrainerState, TransitionFailed
+from lifecycle.base_file.opened import _stamp
 from lifecycle.weights.frozen_file import FrozenFile
 from tests.lifecycle.faulty import FaultyPort, byte_of, faulty_saver, flip
 from tests.lifecycle.world import FakeEngine, World, make_world
@@ -218,6 +219,21 @@ def test_a_restore_of_the_users_into_the_backup_is_no_mismatch() -> None:
     assert world.all_bytes() == expected
 
 
+def test_a_byte_of_what_a_restore_wrote_is_compared_too() -> None:
+    """The restored bytes take the place of those that were noted."""
+    world, port = faulty_world(strategy="reference")
+    world.trainer.snapshots.backup("actor")
+    world.train("A")
+    world.trainer.keep_model("newest")
+    world.trainer.sleep(offload=True)
+    world.trainer.snapshots.restore("actor")
+    port.flips = [byte_of(tensor(world, "lora_a.0"))]
+    with pytest.raises(TrainerFaulted) as faulted:
+        world.trainer.wake_up()
+
+    assert mismatch(faulted.value).tensors == ("lora_a.0",)
+
+
 @pytest.mark.parametrize("verify", ["always", "sampled"])
 @pytest.mark.parametrize("name", ["up", "p", "lora_a.0"])
 def test_a_source_that_changed_is_not_sent(name: str, verify: str) -> None:
@@ -267,6 +283,50 @@ def test_a_copy_that_changed_is_not_sent_and_recover_mends_it_while_offloaded() 
     assert isinstance(world.trainer.wake_up(), Moved)
     assert world.all_bytes() == expected
     assert kept.value.cause is not None
+
+
+def test_a_comparison_that_fails_itself_sends_nothing_and_keeps_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error lives on in the test; the bytes it was about must not, or the trainer could not wake."""
+    world, _ = faulty_world()
+    engine = FakeEngine()
+    world.trainer.sleep(offload=True)
+
+    def fails(tensors: dict[str, Tensor]) -> str:
+        first, *_ = tensors.values()
+        raise OSError(f"{first.dtype} cannot be read")
+
+    monkeypatch.setattr("lifecycle.transition.verify.digest", fails)
+    with pytest.raises(TransitionFailed, match="cannot be read") as kept:
+        world.trainer.update_weights([engine])
+    monkeypatch.undo()
+
+    assert engine.calls == []
+    assert isinstance(world.trainer.wake_up(), Moved)
+    assert kept.value.effect == "check-sources"
+
+
+def test_a_base_file_that_went_bad_unnoticed_is_not_sent_and_recover_does_without_it(tmp_path: Path) -> None:
+    """Its times say that nobody touched it; recover compares it in full, and another copy serves from then on."""
+    world, _ = faulty_world(frozen_base="file", base_dir=str(tmp_path))
+    before, engine = world.all_bytes(), FakeEngine()
+    world.trainer.snapshots.keep_own("spare", ("frozen-base",))
+    content = tensor(world, "up").detach().numpy().tobytes()
+    world.trainer.sleep(offload=True)
+    (path,) = tmp_path.glob("base-*")
+    path.write_bytes(path.read_bytes().replace(content, bytes([content[0] ^ 1]) + content[1:]))
+    opened = world.trainer._parts.file.held()[0]
+    assert opened is not None
+    opened._stamp = _stamp(path.stat())
+    with pytest.raises(TrainerFaulted, match="read from base-file"):
+        world.trainer.update_weights([engine])
+    outcome = world.trainer.recover()
+
+    assert isinstance(outcome, Moved)
+    assert "its bytes are not those of its digest" in str(dict(outcome.details)["base_file"])
+    assert engine.calls == []
+    assert isinstance(world.trainer.update_weights([engine]), Moved)
+    world.trainer.wake_up()
+    assert world.all_bytes() == before
 
 
 def test_an_adapter_that_changed_without_an_event_is_not_sent() -> None:
