@@ -5,7 +5,7 @@ from __future__ import annotations
 from lifecycle.saver.arena import ArenaPort, Faults, HostArena
 from lifecycle.saver.managed import ManagedSaver
 from lifecycle.saver.native import NativePort
-from lifecycle.saver.protocol import Backup, MemorySaver, TagInfo, Usage
+from lifecycle.saver.protocol import Backup, MemorySaver, TagInfo, Usage, Window
 from lifecycle.saver.tms import PackagePort, TorchMemorySaver
 
 __all__ = [
@@ -20,4 +20,5 @@ __all__ = [
     "TagInfo",
     "TorchMemorySaver",
     "Usage",
+    "Window",
 ]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
 from lifecycle.errors import SaverError, SaverMisuse
 from lifecycle.saver.books import Books, Region, TagBook
 from lifecycle.saver.guards import check_new, check_opening, check_tag, find_region, storages_as_regions
 from lifecycle.saver.native import NativePort
 from lifecycle.saver.placement import move, plan
-from lifecycle.saver.protocol import Backup, TagInfo, Usage
-from lifecycle.saver.views import first_address, host_view, span_bytes
+from lifecycle.saver.protocol import Backup, TagInfo, Usage, Window
+from lifecycle.saver.views import bytes_at, first_address, host_view, span_bytes
 
 
 class ManagedSaver:
@@ -57,6 +57,16 @@ class ManagedSaver:
     def disk_dir(self) -> str | None:
         """Where disk backups are written; None when none is set."""
         return self._disk_dir
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever a region comes or goes: while it is the same, :meth:`tag_of` an address is the same."""
+        return self._books.generation
+
+    @property
+    def revision(self) -> int:
+        """Grows whenever anything in the books changes: regions, pauses, resumes."""
+        return self._books.revision
 
     def place(self, tensors: Mapping[str, Tensor], tag: str, backup: Backup) -> None:
         """Move tensors into a new region of *tag*; the same tensor objects, same values, new storage.
@@ -123,9 +133,25 @@ class ManagedSaver:
             return found[0].tag if found else None
 
     def tags(self) -> Mapping[str, TagInfo]:
-        """The books: one entry a tag, sorted."""
+        """The books: one entry a tag, sorted. Cheap to ask again while nothing has changed."""
         with self._lock:
             return self._books.infos()
+
+    def window(self, tensor: Tensor) -> Window:
+        """What the books say of the memory around a tensor's storage, until :attr:`revision` changes.
+
+        One look answers for every tensor of the same region. A tensor without storage gets an empty window.
+        """
+        with self._lock:
+            revision = self._books.revision
+            if tensor.is_meta or tensor.layout is not torch.strided:
+                return Window(revision, 0, 0, None, live=True, host=None)
+            start, end, found = self._books.around(tensor.untyped_storage().data_ptr())
+            if found is None:
+                return Window(revision, start, end, None, live=True, host=None)
+            book, region = found
+            host = self._whole_backup(region) if book.backup is Backup.CPU and region.kept_bytes else None
+            return Window(revision, start, end, book.tag, live=not book.paused, host=host)
 
     def pause(self, tag: str) -> None:
         """Write the backup, give the device memory back. Waits for the device first.
@@ -141,9 +167,10 @@ class ManagedSaver:
                 raise SaverMisuse(call, "the tag is paused already; resume it first")
             self._check_backup_room(book)
             self._port.synchronize()
-            self._port.pause(book.native_tag)
-            book.paused = True
-            book.set_kept(kept=book.backup is not Backup.NONE)
+            with self._turning():
+                self._port.pause(book.native_tag)
+                book.paused = True
+                book.set_kept(kept=book.backup is not Backup.NONE)
 
     def resume(self, tag: str) -> None:
         """Take device memory again at the same addresses, read the backup back, free it unless retained.
@@ -160,10 +187,11 @@ class ManagedSaver:
             if not book.paused:
                 raise SaverMisuse(call, "the tag is not paused; pause it first")
             self._check_device_room(book)
-            self._port.resume(book.native_tag)
-            book.paused = False
-            if book.backup is Backup.CPU and not self._retain:
-                book.set_kept(kept=False)
+            with self._turning():
+                self._port.resume(book.native_tag)
+                book.paused = False
+                if book.backup is Backup.CPU and not self._retain:
+                    book.set_kept(kept=False)
 
     def host_backup(self, tensor: Tensor) -> Tensor | None:
         """The tensor's bytes in the saver's host backup, zero-copy, or None when there is none to read.
@@ -208,7 +236,7 @@ class ManagedSaver:
             SaverMisuse: the tag is unknown.
             SaverError: memory could not be freed; what was freed is out of the books, call again.
         """
-        with self._lock:
+        with self._lock, self._turning():
             book = self._known(f"release({tag})", tag)
             for region in tuple(book.regions):
                 if region.allocation is not None:
@@ -241,8 +269,21 @@ class ManagedSaver:
             why = f"resume needs {book.size_bytes} bytes on the device and {free} are free; free device memory first"
             raise SaverError(book.tag, why)
 
+    @contextmanager
+    def _turning(self) -> Iterator[None]:
+        """The books change inside, also when it fails or is interrupted half-way."""
+        self._books.turned()
+        try:
+            yield
+        finally:
+            self._books.turned()
+
+    def _whole_backup(self, region: Region) -> UntypedStorage | None:
+        pointer = self._port.backup_pointer(region.address, region.size_bytes)
+        return None if pointer is None else bytes_at(pointer, region.size_bytes).untyped_storage()
+
     def _forget_all(self) -> None:
-        self._books = Books()
+        self._books = Books(after=self._books)
 
     def _known(self, call: str, tag: str) -> TagBook:
         check_tag(call, tag)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
 
 class Backup(StrEnum):
@@ -53,6 +53,28 @@ class Usage:
     disk_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of addresses of which the books say one thing: one region, or a gap between regions.
+
+    Attributes:
+        revision: of the books when it was looked up; it is true as long as that is the saver's.
+        start: its first address.
+        end: the address behind its last.
+        tag: of the region; None for a gap.
+        live: whether the memory can be read where it is.
+        host: the host backup of the whole region, its first byte that of *start*; None where there is none to read.
+            It belongs to the saver, see :meth:`MemorySaver.host_backup`.
+    """
+
+    revision: int
+    start: int
+    end: int
+    tag: str | None
+    live: bool
+    host: UntypedStorage | None
+
+
 @runtime_checkable
 class MemorySaver(Protocol):
     """Regions of device memory by tag. Misuse raises :class:`~lifecycle.errors.SaverMisuse`; it never ends the process.
@@ -91,7 +113,21 @@ class MemorySaver(Protocol):
         """The tag of the region that holds the tensor's storage, None when no region does."""
 
     def tags(self) -> Mapping[str, TagInfo]:
-        """The books: one entry a tag, sorted."""
+        """The books: one entry a tag, sorted. Cheap to ask again while nothing has changed."""
+
+    @property
+    def generation(self) -> int:
+        """Grows whenever a region comes or goes: while it is the same, :meth:`tag_of` an address is the same."""
+
+    @property
+    def revision(self) -> int:
+        """Grows whenever anything in the books changes: regions, pauses, resumes."""
+
+    def window(self, tensor: Tensor) -> Window:
+        """What the books say of the memory around a tensor's storage, until :attr:`revision` changes.
+
+        One look answers for every tensor of the same region. A tensor without storage gets an empty window.
+        """
 
     def pause(self, tag: str) -> None:
         """Write the backup, give the device memory back.

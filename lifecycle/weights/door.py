@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, UntypedStorage
 
 from lifecycle.errors import UnreadableTensor
-from lifecycle.saver import Backup, MemorySaver
-from lifecycle.weights.aliases import alias
+from lifecycle.saver import MemorySaver, Window
+from lifecycle.saver.windows import Windows
+from lifecycle.weights.aliases import OtherMemory, alias
 from lifecycle.weights.frozen_file import FrozenFile
 from states import Read, Source
 
@@ -37,21 +38,18 @@ class Door:
 
     def __init__(self, saver: MemorySaver, copies: Copies, file: FrozenFile | None = None) -> None:
         self._saver = saver
+        self._windows = Windows(saver)
+        self._backups: dict[int, tuple[Window, OtherMemory]] = {}
         self._copies = copies
         self._file = file if file is not None else FrozenFile(None)
 
     def is_live(self, tensor: Tensor) -> bool:
         """Whether the tensor's device memory is mapped (or lies outside any region)."""
-        tag = self._saver.tag_of(tensor)
-        return tag is None or not self._saver.tags()[tag].paused
+        return self._windows.of(tensor).live
 
     def has_backup(self, tensor: Tensor) -> bool:
         """Whether the tensor has a host backup that can be read: it is paused, or the saver retains the last one."""
-        tag = self._saver.tag_of(tensor)
-        if tag is None:
-            return False
-        info = self._saver.tags()[tag]
-        return info.backup is Backup.CPU and (info.paused or info.backup_bytes > 0)
+        return self._windows.of(tensor).host is not None
 
     def read(self, name: str, tensor: Tensor, read: Read) -> Tensor:
         """The bytes of a tensor from a decided source, zero-copy.
@@ -67,14 +65,18 @@ class Door:
         Raises:
             UnreadableTensor: the decided source no longer holds it.
         """
-        if read.source is Source.SNAPSHOT:
+        source = read.source
+        if source is Source.SNAPSHOT:
             return alias(self._copies.tensor(read.tag, read.group, name))
-        if read.source is Source.BASE_FILE:
+        if source is Source.BASE_FILE:
             return alias(self._file.tensor(name))
-        if read.source is Source.LIVE and self.is_live(tensor):
+        window = self._windows.of(tensor)
+        if source is Source.LIVE and window.live:
             return alias(tensor)
-        if read.source is Source.SAVER_BACKUP and self.has_backup(tensor):
-            return self._backup(name, tensor)
+        if source is Source.SAVER_BACKUP and window.host is not None:
+            return self._backup(name, tensor, window, window.host)
+        if tensor.numel() == 0:  # nothing of it was placed, so nothing of it can be away
+            return alias(tensor)
         raise UnreadableTensor(name, f"{read.source or 'no source'} was decided: {self._where(tensor)}")
 
     def own_bytes(self, name: str, tensor: Tensor) -> Tensor:
@@ -85,16 +87,22 @@ class Door:
         Raises:
             UnreadableTensor: the region is paused and its backup is not host memory.
         """
-        if self.is_live(tensor):
+        window = self._windows.of(tensor)
+        if window.live:
             return alias(tensor)
-        if self.has_backup(tensor):
-            return self._backup(name, tensor)
+        if window.host is not None:
+            return self._backup(name, tensor, window, window.host)
         raise UnreadableTensor(name, self._where(tensor))
 
-    def _backup(self, name: str, tensor: Tensor) -> Tensor:
-        found = self._saver.host_backup(tensor)
+    def _backup(self, name: str, tensor: Tensor, window: Window, host: UntypedStorage) -> Tensor:
+        if tensor.numel() == 0:
+            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        known = self._backups.get(window.start)
+        if known is None or known[0] is not window:
+            self._backups[window.start] = known = window, OtherMemory(host)
+        found = known[1].alias(tensor, tensor.data_ptr() - window.start)
         if found is None:
-            raise UnreadableTensor(name, "its saver has no host backup of it")
+            raise UnreadableTensor(name, f"it reaches over the end of its region {window.tag}")
         return found
 
     def _where(self, tensor: Tensor) -> str:

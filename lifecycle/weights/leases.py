@@ -19,23 +19,31 @@ from lifecycle.errors import LeaseError
 from lifecycle.weights.aliases import Watched
 from states import LeaseFacts, Read, Source
 
+_PRUNED_FROM = 4096
+"""So many tensors may be handed out by a lease before those that are gone are forgotten."""
+
 
 @dataclass
 class _Record:
+    """One lease: what it pins, and what it has handed out, by name and where it was read.
+
+    While it is open nobody asks what is still alive of that, so it is looked through rarely.
+    """
+
     holder: str
     groups_by_source: dict[str, tuple[str, ...]]
     closed: bool = False
-    handed: list[tuple[str, Watched]] = field(default_factory=list)
-    lock: Lock = field(default_factory=Lock)
+    handed: Watched[tuple[str, Read]] = field(default_factory=Watched)
+    prune_at: int = field(default_factory=lambda: _PRUNED_FROM)
 
-    def hand(self, source: str, one: Watched) -> None:
-        with self.lock:
-            self.handed.append((source, one))
+    def hand(self, name: str, read: Read, tensor: Tensor) -> None:
+        self.handed.add(tensor, (name, read))
+        if len(self.handed) >= self.prune_at:
+            self.prune_at = max(_PRUNED_FROM, 2 * len(self.handed.alive()))
 
-    def outlived(self) -> list[tuple[str, Watched]]:
-        with self.lock:
-            self.handed = [(source, one) for source, one in self.handed if one.alive()]
-            return list(self.handed)
+    def outlived(self) -> list[tuple[str, str]]:
+        """Source and name of what is still alive of a closed lease; nothing outlives an open one."""
+        return [(source_name(read), name) for name, read in self.handed.alive()] if self.closed else []
 
 
 def source_name(read: Read) -> str:
@@ -74,11 +82,12 @@ class WeightLease(Mapping[str, Tensor]):
         return self._record.groups_by_source
 
     def __getitem__(self, name: str) -> Tensor:
-        if self._record.closed:
+        record = self._record
+        if record.closed:
             raise LeaseError(f"the lease of {self.holder} is closed, {name} is not read; open a new one with weights()")
         tensor, read = self._tensors[name]
         found = self._read(name, tensor, read)
-        self._record.hand(source_name(read), Watched(name, found))
+        record.hand(name, read, found)
         return found
 
     def __iter__(self) -> Iterator[str]:
@@ -143,7 +152,7 @@ class LeaseBook:
             read: the door.
         """
         groups: dict[str, tuple[str, ...]] = {}
-        for _, decided in tensors.values():
+        for decided in {id(read): read for _, read in tensors.values()}.values():
             name = source_name(decided)
             groups[name] = tuple(dict.fromkeys((*groups.get(name, ()), decided.group)))
         record = _Record(holder, groups)
@@ -166,9 +175,9 @@ class LeaseBook:
         return tuple(found)
 
 
-def _facts_of(record: _Record, outlived: list[tuple[str, Watched]]) -> Iterator[LeaseFacts]:
+def _facts_of(record: _Record, outlived: list[tuple[str, str]]) -> Iterator[LeaseFacts]:
     for source, groups in record.groups_by_source.items():
-        names = tuple(sorted({one.name for where, one in outlived if where == source}))
+        names = tuple(sorted({name for where, name in outlived if where == source}))
         if not record.closed:
             yield LeaseFacts(record.holder, source, groups)
         elif names:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from torch import Tensor
 
 from lifecycle import EventRefused, HostArena, LeaseError, TrainerState
+from lifecycle.saver import Window
+from lifecycle.weights import leases
 from tests.lifecycle.world import World, content_of, make_world
 
 
@@ -178,3 +181,39 @@ def test_a_lease_that_is_dropped_without_closing_ends() -> None:
     del lease
 
     assert world.trainer.facts().leases == ()
+
+
+def test_a_lease_that_is_read_again_and_again_remembers_only_what_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that keeps its lease open for a whole run does not grow it."""
+    monkeypatch.setattr(leases, "_PRUNED_FROM", 8)
+    world = make_world()
+    with world.trainer.weights("patient") as lease:
+        for _ in range(100):
+            lease["up"]
+        kept = lease["down"]
+        assert len(lease._record.handed) <= 16
+
+    (left,) = world.trainer.facts().leases
+    assert left.leaked == ("down",)
+    assert kept.numel()
+
+
+@pytest.mark.parametrize("make", [make_world, offloaded_world])
+def test_looks_into_the_books_do_not_grow_with_what_a_lease_reads(
+    make: Callable[[], World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A region is looked up once, however many of its tensors are read, and however often."""
+    world = make()
+    looks: list[str | None] = []
+    look = world.arena.window
+
+    def counted(tensor: Tensor) -> Window:
+        looks.append(look(tensor).tag)
+        return look(tensor)
+
+    monkeypatch.setattr(world.arena, "window", counted)
+    with world.trainer.weights("reader") as lease:
+        for _ in range(3):
+            dict(lease)
+
+    assert sorted(map(str, looks)) == sorted(set(map(str, looks)))

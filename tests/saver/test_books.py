@@ -35,6 +35,23 @@ def test_ranges_find_and_overlap_as_a_plain_search_does(
     assert ranges.overlaps(address, size_bytes) is taken
 
 
+@given(RANGES, st.integers(0, 70))
+def test_around_an_address_lies_its_range_or_the_gap_up_to_the_next(
+    wanted: list[tuple[int, int]], address: int
+) -> None:
+    """Every address of the answer has the same answer."""
+    ranges: Ranges[int] = Ranges()
+    for start, size in wanted:
+        if not ranges.overlaps(start, size):
+            ranges.add(start, size, start)
+    begin, end, value = ranges.around(address)
+
+    assert begin <= address < end
+    assert {ranges.find(one) for one in range(begin, min(end, 80))} == {value}
+    assert begin == 0 or ranges.find(begin - 1) != value or value is None
+    assert all(ranges.around(one) == (begin, end, value) for one in range(begin, min(end, 80)))
+
+
 @given(st.integers(0, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))
 def test_the_span_of_a_view_ends_behind_its_last_element(start: int, step: int, rows: int, columns: int) -> None:
     """Strided views span more bytes than they have."""
