@@ -54,11 +54,22 @@ class Held:
 
     def by_place(self) -> dict[str, dict[str, int]]:
         """Place to tag to bytes, in the order of :data:`PLACES`; places that hold nothing are left out."""
-        return {place: dict(held) for place in PLACES if (held := getattr(self, place))}
+        return {place: dict(held) for place, held in self._places() if held}
 
     def totals(self) -> dict[str, int]:
         """Place to bytes, every place of :data:`PLACES`."""
-        return {place: sum(getattr(self, place).values()) for place in PLACES}
+        return {place: sum(held.values()) if held else 0 for place, held in self._places()}
+
+    def _places(self) -> tuple[tuple[str, Mapping[str, int]], ...]:
+        return (
+            (DEVICE, self.device),
+            (SAVER_HOST, self.saver_host),
+            (SAVER_DISK, self.saver_disk),
+            (BASE_FILE, self.base_file),
+            (SNAPSHOTS, self.snapshots),
+            (KEPT_GRADIENTS, self.kept_gradients),
+            (TRANSPORT, self.transport),
+        )
 
 
 @dataclass(frozen=True, slots=True)
