@@ -6,7 +6,7 @@ Lives in a process of its own, so that what the operating system counts is this 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,7 +21,6 @@ from lifecycle.bench.options import KEPT_MODELS, Case
 from lifecycle.config import LifecycleConfig
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.demo.measure import process_bytes, settle
-from lifecycle.outcome import Moved
 from lifecycle.saver import HostArena
 from states import TrainerState
 
@@ -60,18 +59,10 @@ class Sample:
     sent_bytes: int = 0
     kinds: dict[str, int] = field(default_factory=dict)
 
-    def of(self, call: Callable[..., Result], *arguments: Any) -> Result:
-        """Make a call, and add its time and what it says that it moved."""
-        started = time.perf_counter()
-        result = call(*arguments)
-        self.seconds += time.perf_counter() - started
-        if isinstance(result, Moved):
-            for kind, count_bytes in result.moved:
-                self.add(kind, count_bytes)
-        return result
-
     def add(self, kind: str, count_bytes: int) -> None:
         """Add bytes of one kind."""
+        if not count_bytes:
+            return
         self.kinds[kind] = self.kinds.get(kind, 0) + count_bytes
         if kind == SENT:
             self.sent_bytes += count_bytes
@@ -120,12 +111,12 @@ class BenchTrainer:
         """Bytes held since the attach, of this rank: as the operating system counts them, and as the books do."""
         settle()
         given_back = self._device - self.arena.usage().device_bytes
-        books = self.controller.held_bytes()
+        ledger = self.controller.ledger
         return {
             "held_bytes": max(0, process_bytes() - self._baseline + given_back),
-            "file_bytes": books["base_file"],
-            "backup_file_bytes": books["saver_disk"],
-            "books_bytes": books["saver_host"] + books["snapshots"] + books["kept_gradients"],
+            "file_bytes": ledger.file_bytes,
+            "backup_file_bytes": ledger.disk_bytes,
+            "books_bytes": ledger.host_bytes,
         }
 
     def sizes(self) -> dict[str, int]:
@@ -139,16 +130,14 @@ class BenchTrainer:
         return self._trainer
 
     def _attach(self) -> Sample:
-        """Lay the memory out, and take the baseline. Moved are the bytes placed, and a base file that is written."""
-        before, sample = self._files(), Sample()
-        self._trainer = sample.of(self._build)
+        """Lay the memory out, and take the baseline. Moved are also the bytes that were placed in regions."""
+        sample = self._call(self._build)
         sample.add("placed", self.arena.usage().device_bytes)
-        sample.add("base-file-write", sum(size for name, size in self._files().items() if name not in before))
         settle()
         self._baseline, self._device = process_bytes(), self.arena.usage().device_bytes
         return sample
 
-    def _build(self) -> TrainerLifecycle:
+    def _build(self) -> None:
         case = self._case
         config = LifecycleConfig(
             strategy=case.strategy,
@@ -158,7 +147,7 @@ class BenchTrainer:
             with_ref=case.kept_models > 0,
             keep_old_actor=case.kept_models > 1,
         )
-        return TrainerLifecycle(
+        self._trainer = TrainerLifecycle(
             config,
             saver=self.arena,
             model=self._model,
@@ -168,15 +157,11 @@ class BenchTrainer:
             initial_state=TrainerState.AWAKE,
         )
 
-    def _files(self) -> dict[str, int]:
-        return {path.name: path.stat().st_size for path in self._base_dir.glob("base-*.safetensors")}
-
     def _first_reconcile(self) -> Sample:
         """Load every adapter, and bring the engine up to date, which is not counted."""
-        sample = Sample()
         for slot in range(self._case.adapters):
             self._adapters.register(slot)
-        sample.of(self.controller.reconcile_adapters)
+        sample = self._call(self.controller.reconcile_adapters)
         self.controller.update_weights([self._engine])
         return sample
 
@@ -184,19 +169,18 @@ class BenchTrainer:
         """Keep the models, each with adapters of other bytes."""
         sample = Sample()
         for tag in KEPT_MODELS[: self._case.kept_models]:
-            sample.add("snapshot", sample.of(self.controller.keep_model, tag))
+            self._take(sample, self.controller.keep_model, tag)
             self._step()
         return sample
 
     def _step(self) -> Sample:
         """A step of all adapters; what the optimizer takes is not counted."""
-        sample = Sample()
-        sample.of(self.controller.begin_step, self._adapters.names)
+        sample = self._call(self.controller.begin_step, self._adapters.names)
         for slot, optimizer in self._optimizers.items():
             for parameter in self._model.slot(slot).values():
                 _gradient_of(parameter).fill_(1e-3)
             optimizer.step()
-        sample.of(self.controller.trained)
+        self._take(sample, self.controller.trained)
         return sample
 
     def _sleep(self) -> Sample:
@@ -221,8 +205,8 @@ class BenchTrainer:
     def _weights(self) -> dict[str, Sample]:
         """Open a lease, and take a view of every tensor."""
         opening, viewing = Sample(), Sample()
-        lease = opening.of(self.controller.weights, "bench")
-        views = viewing.of(lambda: [lease[name] for name in lease])
+        lease = self._take(opening, self.controller.weights, "bench")
+        views = self._take(viewing, lambda: [lease[name] for name in lease])
         del views
         lease.close()
         return {"weights_open": opening, "weights_views": viewing}
@@ -232,8 +216,20 @@ class BenchTrainer:
 
     def _call(self, call: Callable[..., object], *arguments: object) -> Sample:
         sample = Sample()
-        sample.of(call, *arguments)
+        self._take(sample, call, *arguments)
         return sample
+
+    def _take(self, sample: Sample, call: Callable[..., Result], *arguments: object) -> Result:
+        """Make a call, and add its time and what the ledger says that it moved."""
+        before, started = self._moved(), time.perf_counter()
+        result = call(*arguments)
+        sample.seconds += time.perf_counter() - started
+        for (event, kind), count_bytes in self._moved().items():
+            sample.add(kind, count_bytes - before.get((event, kind), 0))
+        return result
+
+    def _moved(self) -> Mapping[tuple[str, str], int]:
+        return {} if self._trainer is None else self._trainer.ledger.moved
 
 
 def _gradient_of(parameter: Tensor) -> Tensor:
