@@ -54,6 +54,19 @@ def lock(descriptor: int, *, exclusive: bool) -> None:
     fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
 
 
+def withdraw(descriptor: int, *names: Path) -> None:
+    """Let go of a file, and remove it under whichever of the names it has, unless somebody else holds it."""
+    try:
+        lock(descriptor, exclusive=True)
+        for name in names:
+            if has_name(descriptor, name):
+                name.unlink()
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
 def has_name(descriptor: int, path: Path) -> bool:
     """Whether the open file is the one that has this name now."""
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from lifecycle.base_file import disk
 from lifecycle.base_file.layout import Entry, Layout
+from lifecycle.base_file.locks import withdraw
 from lifecycle.errors import BaseFileError
 from lifecycle.weights.chunks import as_bytes, buffer_of, is_plain, pieces, staged, staging_for
 from lifecycle.weights.digests import digest
@@ -149,6 +151,17 @@ class BaseFile:
         self._mapping = None
         if descriptor is not None:
             self._closing()
+
+    def discard(self) -> None:
+        """Close it, and remove the file unless another process uses it. What is mapped stays good.
+
+        Never fails: a file that cannot be removed is left to whoever cleans up later.
+        """
+        descriptor, self._descriptor = self._descriptor, None
+        self._mapping = None
+        if descriptor is not None and self._closing.detach() is not None:
+            with suppress(OSError):
+                withdraw(descriptor, self.path)
 
     def _entry(self, name: str) -> Entry:
         try:

@@ -19,7 +19,7 @@ from torch import Tensor
 from lifecycle.base_file import disk
 from lifecycle.base_file.content import difference, write
 from lifecycle.base_file.layout import Layout, digest_problem, layout_of
-from lifecycle.base_file.locks import claim, has_name, lock
+from lifecycle.base_file.locks import claim, has_name, lock, withdraw
 from lifecycle.base_file.opened import BaseFile
 from lifecycle.base_file.sweep import Cleaned, finished_name, partial_name, sweep
 from lifecycle.errors import BaseFileError
@@ -172,9 +172,9 @@ class BaseFileStore:
                 if _publish(descriptor, partial, path):
                     return BaseFile(path, digest, layout, descriptor, os.fstat(descriptor), written=True)
         except BaseException:
-            _withdraw(descriptor, partial)
+            withdraw(descriptor, partial, path)
             raise
-        _withdraw(descriptor, partial)
+        withdraw(descriptor, partial)
         return None
 
 
@@ -189,15 +189,6 @@ def _publish(descriptor: int, partial: Path, path: Path) -> bool:
     except BlockingIOError:
         return False
     return has_name(descriptor, path)
-
-
-def _withdraw(descriptor: int, partial: Path) -> None:
-    """Remove the partial file if it is still the one that this process locked, then let go of it."""
-    try:
-        if has_name(descriptor, partial):
-            partial.unlink()
-    finally:
-        os.close(descriptor)
 
 
 def _plain(error: OSError) -> str:

@@ -197,7 +197,9 @@ def write_base_file(parts: Parts, work: Work) -> Undo:
     held = parts.file.held()
     moved = parts.file.write(parts.own_bytes(FROZEN_BASE), parts.versions.digests[version], version)
     work.count("base-file-write", moved)
-    return lambda: parts.file.hold(held)
+    if held[0] is not None:
+        work.on_commit.append(held[0].discard)
+    return lambda: parts.file.take_back(held)
 
 
 def open_step(parts: Parts, work: Work) -> Undo:

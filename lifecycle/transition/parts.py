@@ -55,6 +55,7 @@ class Runtime:
         fences: engine name to why it may not serve.
         receivers: the engines that were sent something through buffers of the trainer.
     """
+        owed: an undo that failed and has bytes that nobody else has; recover finishes it first.
 
     active_model: str = ACTOR
     step: tuple[str, ...] | None = None
@@ -65,6 +66,7 @@ class Runtime:
     receivers: Receivers = field(default_factory=Receivers)
 
 
+    owed: Callable[[], None] | None = None
 @dataclass
 class Parts:
     """Everything that one trainer's effects touch.

@@ -49,10 +49,11 @@ class _SlotWriter:
         self.moved_bytes += write(into, value)
 
     def undo(self) -> None:
-        """Every byte as it was, the last write first, and what was noted of them."""
+        """Every byte as it was, the last write first, and what was noted of them. If it fails, it goes on next time."""
         self._parts.notes.load(self._notes)
-        for into, value in reversed(self._before):
-            write(into, value)
+        while self._before:
+            write(*self._before[-1])
+            self._before.pop()
 
 
 def write_adapters(parts: Parts, work: Work) -> Undo:
@@ -70,17 +71,8 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
     to_load, to_retire = work.facts.to_load, work.facts.to_retire
     desired, loaded = host.desired(), dict(host.loaded())
     prepared = [host.prepare(_still(desired, name)) for name in to_load]
-    writer, saved, runtime = _SlotWriter(parts), parts.versions.save(), parts.runtime
-    copies = parts.snapshots.save()
-    accumulated, kept = runtime.accumulated, parts.gradients.drop_kept(())
-
-    def undo() -> None:
-        writer.undo()
-        host.reinstate(loaded)
-        parts.versions.load(saved)
-        parts.snapshots.load(copies)
-        parts.gradients.set_kept(kept)
-        runtime.accumulated = accumulated
+    writer, accumulated = _SlotWriter(parts), parts.runtime.accumulated
+    undo = _undo_of(parts, writer, host)
 
     with undone_by(undo):
         for name in to_retire:
@@ -93,9 +85,27 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
     work.details |= {
         "loaded": list(to_load),
         "retired": list(to_retire),
-        "dropped_gradients_of": sorted(accumulated - runtime.accumulated),
+        "dropped_gradients_of": sorted(accumulated - parts.runtime.accumulated),
         "versions": {adapter_group(one.desired.name): _version(parts, one) for one in prepared},
     }
+    return undo
+
+
+def _undo_of(parts: Parts, writer: _SlotWriter, host: AdapterHost) -> Undo:
+    """Takes back what is done from now on. If it fails, only the writer has the old bytes: recover calls it again."""
+    loaded, saved, copies = dict(host.loaded()), parts.versions.save(), parts.snapshots.save()
+    accumulated, kept = parts.runtime.accumulated, parts.gradients.drop_kept(())
+
+    def undo() -> None:
+        parts.runtime.owed = undo
+        writer.undo()
+        host.reinstate(loaded)
+        parts.versions.load(saved)
+        parts.snapshots.load(copies)
+        parts.gradients.set_kept(kept)
+        parts.runtime.accumulated = accumulated
+        parts.runtime.owed = None
+
     return undo
 
 

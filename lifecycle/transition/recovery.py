@@ -19,7 +19,9 @@ _UNKNOWN = "unknown"
 
 
 def drive_tags(parts: Parts, work: Work) -> Undo:
-    """Pause or resume what differs from the target state. The books say where a failure left it."""
+    """Finish an undo that is owed, then pause or resume what differs from the target state, as the books say it."""
+    if parts.runtime.owed is not None:
+        parts.runtime.owed()
     split = parts.layout.tags()
     target = work.step.target
     if target in OFFLOADED:

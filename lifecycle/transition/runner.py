@@ -31,6 +31,7 @@ from states import (
 )
 
 _RECONCILING = TrainerState.ADAPTER_RECONCILING
+_ENTER = "enter"
 _COMMIT = "commit"
 
 
@@ -94,12 +95,7 @@ class Runner:
         started, source = time.perf_counter(), work.step.state
         self.recorder.began(work.step, work.facts, held_now(self._parts))
         try:
-            if entering is not None:
-                self.machine.take(entering)
-            self._perform(work, source, leaving)
-        except BaseException:
-            self._abandon()
-            raise
+            self._perform(work, source, entering, leaving)
         finally:
             self.count(work.step.event, work.moved)
         for commit in work.on_commit:
@@ -134,13 +130,15 @@ class Runner:
             if count_bytes:
                 self.moved[str(event), kind] += count_bytes
 
-    def _perform(self, work: Work, source: TrainerState, leaving: Step) -> None:
+    def _perform(self, work: Work, source: TrainerState, entering: Step | None, leaving: Step) -> None:
         """Run the effects and commit; whatever goes wrong before the state has moved is undone."""
         done: list[_Done] = []
-        for effect in (*work.step.effects, _COMMIT):
+        moves = {_COMMIT: leaving} if entering is None else {_ENTER: entering, _COMMIT: leaving}
+        first = () if entering is None else (_ENTER,)
+        for effect in (*first, *work.step.effects, _COMMIT):
             try:
-                if effect == _COMMIT:
-                    self.machine.take(leaving)
+                if effect in moves:
+                    self.machine.take(moves[effect])
                 else:
                     done.append(_Done(effect, self.effects[Effect(effect)](self._parts, work)))
             except DigestMismatch as error:

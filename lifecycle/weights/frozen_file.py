@@ -89,6 +89,13 @@ class FrozenFile:
         self._damage = self._damage if held[0] is self._file else ""
         self._file, self._version = held
 
+    def take_back(self, held: tuple[BaseFile | None, int | None]) -> None:
+        """Undo of :meth:`write`: hold what was held before. A file that was made is removed, unless others use it."""
+        made = self._file
+        self.hold(held)
+        if made is not None and made is not held[0] and made.written_bytes:
+            made.discard()
+
     def tensor(self, name: str) -> Tensor:
         """One tensor, memory-mapped: read-only, valid as long as the file is held.
 

@@ -22,6 +22,8 @@ def keep_model(parts: Parts, tag: str, tensors: Mapping[str, Tensor] | None) -> 
 
     Raises:
         ConfigError: the tag is ``actor``, or the tensors do not cover whole content groups.
+
+    Whatever is raised, the tag is as before.
     """
     if tag == ACTOR:
         raise ConfigError('"actor" is the tag of the model that trains; choose another one for a kept model')
@@ -29,11 +31,14 @@ def keep_model(parts: Parts, tag: str, tensors: Mapping[str, Tensor] | None) -> 
         raise ConfigError(f"{tag!r} is no tag; use a name such as ref, teacher or old_actor")
     if tensors is None:
         return parts.snapshots.backup(tag)
-    groups = _whole_groups(parts, tensors)
-    moved = 0
-    for group, held in groups.items():
-        moved += parts.snapshots.keep(tag, group, _version_of(parts, group, held), held)
-    return moved
+    groups, saved = _whole_groups(parts, tensors), parts.snapshots.save()
+    try:
+        return sum(
+            parts.snapshots.keep(tag, group, _version_of(parts, group, held), held) for group, held in groups.items()
+        )
+    except BaseException:
+        parts.snapshots.load(saved)  # half a model, or one of two, is none
+        raise
 
 
 def _whole_groups(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
