@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from torch import Tensor
 
 from lifecycle.errors import ConfigError, SaverError, SaverMisuse
-from lifecycle.saver import pages
+from lifecycle.saver import backup_files, pages
 from lifecycle.saver.blocks import Block
 from lifecycle.saver.books import Ranges
 from lifecycle.saver.estate import Estate
@@ -25,7 +25,7 @@ class ArenaPort:
 
     Args:
         capacity_bytes: of the device; allocating or resuming beyond it fails. None: no limit.
-        disk_dir: folder of disk backups, made when it is missing.
+        disk_dir: folder of disk backups, made when it is missing. Those that a dead arena left there are removed.
         faults: asked before each native operation as ``faults(operation, tag)``; what it raises
             (:class:`OSError` or :class:`~lifecycle.errors.SaverError`) is that operation's failure. Operations:
             ``allocate``, ``pause``, ``backup_write``, ``resume``, ``backup_read``, ``free``; once an allocation.
@@ -42,6 +42,8 @@ class ArenaPort:
         unsupported = pages.why_unsupported()
         if unsupported is not None:
             raise ConfigError(f"the host arena cannot be made: {unsupported}; it needs Linux 5.7 or newer")
+        if disk_dir is not None:
+            backup_files.sweep(disk_dir)
         self._capacity = capacity_bytes
         self._disk_dir = disk_dir
         self._faults = faults

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from lifecycle.saver import pages
+from lifecycle.saver import backup_files, pages
 from lifecycle.saver.protocol import Backup
 
 _IO_BYTES = 64 << 20
@@ -26,6 +25,7 @@ class Block:
         paused: whether poison is mapped there instead of pages.
         slot: address of the host backup, None when there is none.
         file: path of the disk backup, None when there is none.
+        lock: descriptor that says that the disk backup is in use, None when there is none.
         held: where the pages are between the two halves of a pause.
         staged: where the new pages are between the two halves of a resume.
     """
@@ -37,6 +37,7 @@ class Block:
     paused: bool = False
     slot: int | None = None
     file: str | None = None
+    lock: int | None = None
     held: int | None = None
     staged: int | None = None
 
@@ -51,24 +52,28 @@ class Block:
         Raises:
             OSError: the disk is full or broken.
         """
-        fresh = self.file is None
-        if self.file is None:
-            descriptor, path = tempfile.mkstemp(prefix="tms_", dir=folder)
-        else:
-            descriptor, path = os.open(self.file, os.O_RDWR), self.file
+        if self.file is not None:
+            descriptor = os.open(self.file, os.O_RDWR)
+            try:
+                self._fill_file(descriptor)
+            finally:
+                os.close(descriptor)
+            return
+        descriptor, path = backup_files.create(folder)
         try:
-            # Reserve the room before the first byte, so that a full disk is known at once.
-            os.posix_fallocate(descriptor, 0, self.size_bytes)
-            self._transfer(descriptor, self.address, write=True)
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            self._fill_file(descriptor)
         except BaseException:
-            if fresh:
-                Path(path).unlink()
-            raise
-        finally:
+            Path(path).unlink()
             os.close(descriptor)
-        self.file = path
+            raise
+        self.file, self.lock = path, descriptor
+
+    def _fill_file(self, descriptor: int) -> None:
+        # Reserve the room before the first byte, so that a full disk is known at once.
+        os.posix_fallocate(descriptor, 0, self.size_bytes)
+        self._transfer(descriptor, self.address, write=True)
+        os.fsync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read_file(self, target: int) -> None:
         """Read the disk backup to an address.
@@ -89,7 +94,16 @@ class Block:
         """Remove the disk backup; it may be gone already."""
         if self.file is not None:
             path, self.file = self.file, None
-            Path(path).unlink(missing_ok=True)
+            try:
+                Path(path).unlink(missing_ok=True)
+            finally:
+                self.let_go_of_file()
+
+    def let_go_of_file(self) -> None:
+        """Give up the lock on the disk backup: of a forked child, whose file is its parent's."""
+        descriptor, self.lock = self.lock, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def make_slot(self) -> None:
         """Map memory for the host backup, unless a retained one is there."""

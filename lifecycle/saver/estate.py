@@ -44,6 +44,7 @@ def _remove_files(blocks: dict[int, Block], owner: int) -> None:
 def _dissolve(blocks: dict[int, Block], freed: list[tuple[int, int]], poison: int, owner: int) -> None:
     _remove_files(blocks, owner)
     for block in blocks.values():
+        block.let_go_of_file()
         block.drop_slot()
         pages.unmap(block.address, block.mapped_bytes)
     for address, size_bytes in freed:
