@@ -172,6 +172,12 @@ class Asking:
             remedy = "open one with step(adapters) around the work"
             raise self._refusal("a-step-is-open", "step open: False", remedy, facts, "trained")
 
+    def _refuse_while_loading(self) -> None:
+        if self._parts.runtime.loads:
+            facts = gather(self._parts, Request(), TrainerEvent.TRAINED)
+            because, remedy = "the open step loads a checkpoint, which changes bytes", "leave the block, it commits"
+            raise self._refusal("only-gradients-changed", because, remedy, facts, "accumulated")
+
     def _refusal(self, name: str, because: str, remedy: str, facts: Facts, event: str = "weights") -> EventRefused:
         refusal = Refusal(self.state, event, "", (Verdict(name, False, because, remedy),))
         self._runner.recorder.refused(refusal, facts)

@@ -85,7 +85,8 @@ class CleanUp:
         """
         because = self.why_not_now()
         if because:
-            self.waiting.append(reason)
+            if reason not in self.waiting:
+                self.waiting.append(reason)
             return Deferred(reason, because)
         if how is not None:
             how()

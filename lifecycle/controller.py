@@ -164,8 +164,7 @@ class TrainerLifecycle(Planning):
         aborted: what it may have changed takes new version ids.
         """
         step = TrainingStep(tuple(sorted(set(adapters))))
-        with self._aborting():
-            self.begin_step(step.adapters)
+        with self._open(step.adapters):
             yield step
             if step.kind == "accumulated":
                 self.accumulated()
@@ -180,23 +179,25 @@ class TrainerLifecycle(Planning):
         where its bytes are the same nothing is copied, sent or written again. Kept models that share the old
         base get bytes of their own before.
         """
-        with self._aborting():
-            self._send(TrainerEvent.BEGIN_STEP, loads=True)
+        with self._open(loads=True):
             yield
             self.trained()
 
     @contextmanager
-    def _aborting(self) -> Iterator[None]:
-        """Abort the step that the block opened if anything in it fails.
+    def _open(self, adapters: tuple[str, ...] = (), *, loads: bool = False) -> Iterator[None]:
+        """Open a step, and abort it if anything in the block fails.
 
         Also when the commit itself is refused: the bytes have changed, and a step must not stay open. A commit
         that is only missing on the log has closed it; a step of somebody else stays.
         """
-        was_open = self._parts.runtime.step is not None
+        runtime, number = self._parts.runtime, None
         try:
+            self._send(TrainerEvent.BEGIN_STEP, adapters=adapters, loads=loads)
+            number = runtime.opened
             yield
-        except BaseException:
-            if self._parts.runtime.step is not None and not was_open:
+        except BaseException as error:
+            begun = number is not None or (isinstance(error, AuditError) and error.outcome is not None)
+            if begun and runtime.step is not None and number in (None, runtime.opened):
                 self.abort_step()
             raise
 
@@ -217,6 +218,7 @@ class TrainerLifecycle(Planning):
         """Low level: the open step only added to gradients. They survive a sleep from now on."""
         with self._runner.turn.of("accumulated"):
             self._require_a_step()
+            self._refuse_while_loading()
             steps.close_accumulation(self._parts)
             self._runner.recorder.noted("gradients were accumulated", groups=sorted(self._parts.runtime.accumulated))
 

@@ -115,9 +115,9 @@ def no_lease_over_what_reconcile_writes(facts: Facts) -> Answer:
 
 @guard(scope="local")
 def no_lease_over_what_the_step_changes(facts: Facts) -> Answer:
-    """No lease is open over live bytes that a training step changes. Frozen bytes may be read on."""
-    changed = _changed_groups(facts)
-    leases = tuple(one for one in facts.leases if one.source == Source.LIVE and changed & set(one.groups))
+    """No lease is open over bytes that a training step changes, nor over the file of a base that it replaces."""
+    changed, replaced = _changed_groups(facts), (Source.LIVE, Source.BASE_FILE)
+    leases = tuple(one for one in facts.leases if one.source in replaced and changed & set(one.groups))
     return _held(leases, "weights that the step changes")
 
 
@@ -152,10 +152,10 @@ def adapter_bytes_can_be_written(facts: Facts) -> Answer:
 
 @guard()
 def switch_target_exists(facts: Facts) -> Answer:
-    """A copy of the model to switch to is kept."""
+    """A copy of the model to switch to is kept, or it is the actor, which is known by its versions."""
     kept = ", ".join(facts.models) or "none"
     return (
-        facts.switch_target in facts.models,
+        facts.switch_target == ACTOR or facts.switch_target in facts.models,
         f'"{facts.switch_target}" is wanted, kept are: {kept}',
         f'keep_model("{facts.switch_target}", tensors) first, or switch to one that is kept',
     )
@@ -190,14 +190,17 @@ def _is_switched(facts: Facts) -> bool:
 
 @guard()
 def switch_target_is_complete(facts: Facts) -> Answer:
-    """The target's copy, with what is live already, is the whole target in its newest version."""
-    model, wrong = facts.switch_target, []
-    for content in facts.contents:
-        kept = content.copy_version(model)
-        if (content.live if kept is None else kept) != content.version_of(model):
-            wrong.append(content.group)
-    because = f'missing or stale in the "{model}" copy: {", ".join(wrong)}' if wrong else "the target is complete"
-    return not wrong, because, f'copy a fresh snapshot onto "{model}", or switch_model("{ACTOR}") first'
+    """Every group of the target is live in its version, or some copy or the base file holds it."""
+    model = facts.switch_target
+    wrong = [
+        one.group
+        for one in facts.contents
+        if one.version_of(model) != one.live and one.version_of(model) not in one.kept_versions()
+    ]
+    because = (
+        f'nothing holds the bytes that "{model}" has of: {", ".join(wrong)}' if wrong else "the target is complete"
+    )
+    return not wrong, because, f'copy a fresh snapshot onto "{model}", or load these bytes again'
 
 
 @guard()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -43,9 +44,10 @@ class BaseFile:
         self.written_bytes = layout.size_bytes if written else 0
         self._entries = layout.entries
         self._descriptor: int | None = descriptor
-        self._closing = weakref.finalize(self, os.close, descriptor)  # also for whoever forgets to close it
         self._stamp = _stamp(status)
         self._mapping: mmap.mmap | None = _mapped(descriptor, layout.size_bytes, path)
+        # Last: if anything above raises, the descriptor is still the caller's to close.
+        self._closing = weakref.finalize(self, os.close, descriptor)
 
     def __repr__(self) -> str:
         state = "closed" if self._descriptor is None else "open"
@@ -65,12 +67,25 @@ class BaseFile:
         """
         entry = self._entry(name)
         self.check()
-        if entry.size_bytes == 0:
-            return torch.empty(entry.shape, dtype=entry.dtype)
         assert self._mapping is not None, "an open file is mapped"
-        count = entry.size_bytes // entry.dtype.itemsize
-        flat = torch.frombuffer(self._mapping, dtype=entry.dtype, count=count, offset=entry.start)
-        return flat.view(entry.shape)
+        return _on(self._mapping, entry)
+
+    def view(self) -> Callable[[str], Tensor]:
+        """The tensors by name, as :meth:`tensor` gives them, on a mapping of this view's own.
+
+        What a reader writes into one, against the rule, no other reader sees.
+
+        Raises:
+            BaseFileError: the file is closed or cannot be mapped; at each tensor, what :meth:`tensor` raises.
+        """
+        mapping = _mapped(self._open_descriptor(), self.size_bytes, self.path)
+
+        def tensor(name: str) -> Tensor:
+            entry = self._entry(name)
+            self.check()
+            return _on(mapping, entry)
+
+        return tensor
 
     def read_into(self, name: str, into: Tensor) -> int:
         """Read the tensor's bytes into another one, in chunks.
@@ -191,6 +206,13 @@ def _mapped(descriptor: int, size_bytes: int, path: Path) -> mmap.mmap:
         return mmap.mmap(descriptor, size_bytes, flags=kept, prot=access)
     except ValueError as error:  # how the module says that the file is shorter
         raise BaseFileError(str(path), f"another program cut it off while it was opened: {error}") from error
+
+
+def _on(mapping: mmap.mmap, entry: Entry) -> Tensor:
+    if entry.size_bytes == 0:
+        return torch.empty(entry.shape, dtype=entry.dtype)
+    count = entry.size_bytes // entry.dtype.itemsize
+    return torch.frombuffer(mapping, dtype=entry.dtype, count=count, offset=entry.start).view(entry.shape)
 
 
 def _stamp(status: os.stat_result) -> tuple[int, ...]:

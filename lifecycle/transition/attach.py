@@ -47,7 +47,7 @@ def build_parts(
     if adapters is not None:
         _check_slots(model, adapters, optimizers)
     inventory = Inventory(model, adapters, config.frozen_buffers)
-    _check_prefix(config.model, saver, inventory)
+    _check_prefix(config.model, saver, inventory, optimizers)
     refuse_conflicts(config.model, saver, inventory)
     trainable = inventory.trainable()
     layout = Layout(saver, config)
@@ -74,10 +74,15 @@ def _backing(where: Place) -> str:
     return "base file" if where.file else where.backup
 
 
-def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory) -> None:
-    """Tags are told apart by their prefix: nobody else's tensors may lie under this trainer's."""
-    own = {saver.tag_of(one) for held in inventory.base.values() for one in held.values()}
-    own |= {saver.tag_of(one) for one in inventory.slot_tensors().values()}
+def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory, optimizers: tuple[Optimizer, ...]) -> None:
+    """Tags are told apart by their prefix: nobody else's tensors may lie under this trainer's.
+
+    Gradients and moments of its own parameters are its own too: an earlier controller of the model placed them.
+    """
+    trainable = inventory.trainable()
+    gradients = [one.grad for one in trainable.values() if one.grad is not None]
+    moments = OptimizerState(optimizers, trainable).tensors().values()
+    own = {saver.tag_of(one) for one in (*inventory.tensors().values(), *gradients, *moments)}
     taken = [tag for tag in saver.tags() if tag.startswith(f"{model}/") and tag not in own]
     if taken:
         raise ConfigError(

@@ -209,6 +209,7 @@ def open_step(parts: Parts, work: Work) -> Undo:
     parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
     saved = parts.snapshots.save()
     parts.runtime.step, parts.runtime.loads = work.request.adapters, work.request.loads
+    parts.runtime.opened += 1
 
     def undo() -> None:
         parts.runtime.step, parts.runtime.loads = None, False

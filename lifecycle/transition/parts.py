@@ -49,24 +49,26 @@ class Runtime:
     Attributes:
         active_model: whose bytes are in live memory.
         step: adapters of the step that is open, None when none is.
+        opened: how many steps were opened: the number of the one that is open.
         loads: the open step loads a checkpoint: it may change everything.
         accumulated: content groups with gradients of an accumulation that is under way.
         origin: the state a reconcile under way left.
         fences: engine name to why it may not serve.
         receivers: the engines that were sent something through buffers of the trainer.
-    """
         owed: an undo that failed and has bytes that nobody else has; recover finishes it first.
+    """
 
     active_model: str = ACTOR
     step: tuple[str, ...] | None = None
+    opened: int = 0
     loads: bool = False
     accumulated: frozenset[str] = frozenset()
     origin: TrainerState | None = None
     fences: dict[str, str] = field(default_factory=dict)
     receivers: Receivers = field(default_factory=Receivers)
-
-
     owed: Callable[[], None] | None = None
+
+
 @dataclass
 class Parts:
     """Everything that one trainer's effects touch.
@@ -166,7 +168,8 @@ class OwnMemory:
         parts = self._parts
         held = parts.inventory.groups()[group]
         if parts.file.version == version:
-            return {name: parts.file.tensor(name) for name in held}
+            tensor = parts.file.pin(version)
+            return {name: tensor(name) for name in held}
         if parts.versions.region.get(group) != version:
             raise UnreadableTensor(next(iter(held)), f"version {version} of {group} is not in the trainer's memory")
         live = all(parts.door.is_live(one) for one in held.values())

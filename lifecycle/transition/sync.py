@@ -35,7 +35,12 @@ def open_lease(
     held = parts.inventory.groups()
     by_group = {read.group: read for read in reads if groups is None or read.group in groups}
     tensors = {name: (one, read) for group, read in by_group.items() for name, one in held[group].items()}
-    return parts.leases.open(holder, tensors, parts.door.read)
+    pins = {group: parts.door.pin(read) for group, read in by_group.items()}
+
+    def read_pinned(name: str, tensor: Tensor, read: Read) -> Tensor:
+        return parts.door.read(name, tensor, read, pins[read.group])
+
+    return parts.leases.open(holder, tensors, read_pinned)
 
 
 def send_weights(parts: Parts, work: Work) -> Undo:

@@ -18,7 +18,7 @@ from lifecycle.transition.parts import Parts, Undo, Work, nothing, undone_by
 from lifecycle.transition.sync import open_lease
 from lifecycle.weights.digests import digest
 from lifecycle.weights.notes import Difference
-from states import FROZEN_BASE, Read, Verify
+from states import BUFFERS, FROZEN_BASE, Read, Verify
 
 BASE_MOMENTS: Final = "base-moments"
 SLOT_MOMENTS: Final = "adapter-moments/slot {}"
@@ -45,9 +45,20 @@ def note_digests(parts: Parts, _: Work) -> Undo:
         parts.notes.clear()
         return undo
     with undone_by(undo), parts.saver.unmanaged():
+        _renew_buffers(parts)
         parts.notes.begin(full=parts.config.verify == Verify.ALWAYS)
         note_what_is_not(parts)
     return undo
+
+
+def _renew_buffers(parts: Parts) -> None:
+    """Buffers change in forward passes outside of steps too: other bytes are another version, not a fault."""
+    version = parts.versions.region.get(BUFFERS)
+    known = parts.versions.digests.get(version or 0)
+    if version is not None and version == parts.versions.wanted.get(BUFFERS) and known is not None:
+        held = parts.inventory.base[BUFFERS]
+        if _readable(parts, held) and digest(own_bytes(parts, held)) != known:
+            parts.versions.renew(BUFFERS)
 
 
 def note_what_is_not(parts: Parts) -> None:

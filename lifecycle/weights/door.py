@@ -7,6 +7,7 @@ never a wait, never another version.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import torch
@@ -23,8 +24,16 @@ from states import Read, Source
 class Copies(Protocol):
     """What the door needs of the snapshots."""
 
-    def tensor(self, tag: str, group: str, name: str) -> Tensor:
-        """The copy of one tensor."""
+    def stored(self, tag: str, group: str, version: int) -> Mapping[str, Tensor]:
+        """The tensors of a stored group, which never change.
+
+        Raises:
+            UnreadableTensor: the tag has no such version of it, in bytes of its own.
+        """
+
+
+Pin = Callable[[str], Tensor]
+"""Gives a group's tensors by name from memory that it keeps alive, whatever becomes of its tag or file."""
 
 
 class Door:
@@ -51,13 +60,27 @@ class Door:
         """Whether the tensor has a host backup that can be read: it is paused, or the saver retains the last one."""
         return self._windows.of(tensor).host is not None
 
-    def read(self, name: str, tensor: Tensor, read: Read) -> Tensor:
+    def pin(self, read: Read) -> Pin | None:
+        """Hold the copy or the file that a decision reads, so that it goes on giving the version it was made for.
+
+        Returns:
+            None for the trainer's own memory: transitions are refused as long as it is read.
+
+        Raises:
+            UnreadableTensor: the decided source holds another version by now.
+        """
+        if read.source is Source.SNAPSHOT:
+            return self._copies.stored(read.tag, read.group, read.version).__getitem__
+        return self._file.pin(read.version) if read.source is Source.BASE_FILE else None
+
+    def read(self, name: str, tensor: Tensor, read: Read, pin: Pin | None = None) -> Tensor:
         """The bytes of a tensor from a decided source, zero-copy.
 
         Args:
             name: for messages.
             tensor: the trainer's tensor.
             read: the decision for its content group.
+            pin: what :meth:`pin` gave for that decision; asked for anew when None.
 
         Returns:
             An alias on a storage of its own; valid while the lease that reads it is open.
@@ -66,10 +89,10 @@ class Door:
             UnreadableTensor: the decided source no longer holds it.
         """
         source = read.source
-        if source is Source.SNAPSHOT:
-            return alias(self._copies.tensor(read.tag, read.group, name))
-        if source is Source.BASE_FILE:
-            return alias(self._file.tensor(name))
+        if source is Source.SNAPSHOT or source is Source.BASE_FILE:
+            held = pin if pin is not None else self.pin(read)
+            assert held is not None  # both of these sources can be pinned
+            return alias(held(name))
         window = self._windows.of(tensor)
         if source is Source.LIVE and window.live:
             return alias(tensor)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -95,6 +95,16 @@ class FrozenFile:
         self.hold(held)
         if made is not None and made is not held[0] and made.written_bytes:
             made.discard()
+
+    def pin(self, version: int) -> Callable[[str], Tensor]:
+        """Gives tensors of this version by name, from the file that holds it now and is kept open for it.
+
+        Raises:
+            UnreadableTensor: there is no file of that version, or it was damaged.
+        """
+        if version != self._version:
+            raise UnreadableTensor(f"version {version} of the frozen base", f"the base file holds {self._version}")
+        return self._sound("the frozen base").view()
 
     def tensor(self, name: str) -> Tensor:
         """One tensor, memory-mapped: read-only, valid as long as the file is held.

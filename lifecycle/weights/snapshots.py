@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from torch import Tensor
 
-from lifecycle.errors import ConfigError, LifecycleError, UnknownTag
+from lifecycle.errors import ConfigError, LifecycleError, UnknownTag, UnreadableTensor
 from lifecycle.weights.stored import Gate, Sharing, SnapshotSource, Stored, copy_group, host_copy, write_group
 
 
@@ -138,6 +138,17 @@ class SnapshotStore:
         held = self._tag(tag)
         found = {name: one for group in held for name, one in self._tensors(tag, group, f'get("{tag}")').items()}
         return MappingProxyType(found)
+
+    def stored(self, tag: str, group: str, version: int) -> Mapping[str, Tensor]:
+        """The tensors of a stored group, which never change and live as long as somebody has them.
+
+        Raises:
+            UnreadableTensor: the tag has no such version of it, in bytes of its own.
+        """
+        held = self._tags.get(tag, {}).get(group)
+        if held is None or held.version != version or held.tensors is None:
+            raise UnreadableTensor(f"version {version} of {group}", f'snapshot "{tag}" does not hold it any more')
+        return held.tensors
 
     def tensor(self, tag: str, group: str, name: str) -> Tensor:
         """The copy of one tensor; see :meth:`get` for who owns it.
