@@ -17,12 +17,16 @@ class Gradients:
 
     Args:
         parameters: by name: trainable base and all slots.
+
+    Attributes:
+        without_values: their region was resumed, which brings no values back, and nobody wrote them since.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         self._parameters = parameters
         self._homes: dict[str, Tensor] = {}
         self._kept: dict[str, Tensor] = {}
+        self.without_values = False
 
     def materialise(self) -> dict[str, Tensor]:
         """Make sure that every parameter has a gradient, zero where it had none.
@@ -83,6 +87,7 @@ class Gradients:
                     home.copy_(self._kept[name])
                 else:
                     home.zero_()
+        self.without_values = False
         return self.kept_bytes()
 
     def drop_kept(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:

@@ -33,8 +33,8 @@ def drive_tags(parts: Parts, work: Work) -> Undo:
     if target is TrainerState.SLEEPING:
         _scratch_away(parts, work)
     if target is TrainerState.AWAKE:
-        if regions.resume_tags(parts, split.scratch):
-            parts.gradients.give_back()
+        regions.resume_tags(parts, split.scratch)
+        _give_gradients_back(parts)
         parts.gradients.drop_kept()
         if parts.groups is not None:
             parts.groups.rebuild()
@@ -46,8 +46,15 @@ def _scratch_away(parts: Parts, work: Work) -> None:
     """Pause scratch; gradients of an accumulation that is under way are copied first, unless they were."""
     scratch = parts.layout.tags().scratch
     if any(not info.paused for info in scratch):
+        _give_gradients_back(parts)
         work.count("gradients", parts.gradients.keep(parts.parameter_names(parts.runtime.accumulated)))
     regions.pause_tags(parts, scratch, lambda _: parts.gradients.give_back())
+
+
+def _give_gradients_back(parts: Parts) -> None:
+    """What failed may have resumed their region and not come to writing them."""
+    if parts.gradients.without_values:
+        parts.gradients.give_back()
 
 
 def verify_and_mend(parts: Parts, work: Work) -> Undo:
