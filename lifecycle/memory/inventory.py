@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from operator import attrgetter
 from typing import Final
 
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from lifecycle.saver.placement import Obstacle, obstacle
 from states import BUFFERS, FROZEN_BASE, TRAINABLE_BASE, adapter_group
 
 _COMPILED: Final = "_orig_mod."
+
+_requires_grad: Final = attrgetter("requires_grad")
 
 
 class Inventory:
@@ -41,6 +44,7 @@ class Inventory:
 
     def __init__(self, model: nn.Module, adapters: AdapterHost | None, frozen_buffers: tuple[str, ...]) -> None:
         self._adapters = adapters
+        self._slots: dict[int, Mapping[str, Tensor]] = {}
         if adapters is None:
             inner = _unwrapped(model)
             parameters: Mapping[str, Tensor] = {_plain(name): one for name, one in inner.named_parameters()}
@@ -78,7 +82,7 @@ class Inventory:
         found: dict[str, Mapping[str, Tensor]] = dict(self.base)
         if self._adapters is not None:
             for name, loaded in sorted(self._adapters.loaded().items()):
-                found[adapter_group(name)] = self._adapters.slot_tensors(loaded.slot)
+                found[adapter_group(name)] = self._slot(loaded.slot)
         return found
 
     def slot_tensors(self) -> dict[str, Tensor]:
@@ -87,12 +91,22 @@ class Inventory:
             return {}
         found: dict[str, Tensor] = {}
         for slot in range(self._adapters.slots):
-            found.update(self._adapters.slot_tensors(slot))
+            found.update(self._slot(slot))
         return found
+
+    def _slot(self, slot: int) -> Mapping[str, Tensor]:
+        """The tensors of one slot, always the same mapping: they never change, and a host may build it each time."""
+        assert self._adapters is not None  # asked for only where there are slots
+        if slot not in self._slots:
+            self._slots[slot] = self._adapters.slot_tensors(slot)
+        return self._slots[slot]
 
     def unfrozen(self) -> tuple[str, ...]:
         """Parameters that were frozen at attach and are not any more: their changes would go unseen."""
-        return tuple(name for name, one in self.base.get(FROZEN_BASE, {}).items() if one.requires_grad)
+        held = self.base.get(FROZEN_BASE, {})
+        if not any(map(_requires_grad, held.values())):
+            return ()
+        return tuple(name for name, one in held.items() if one.requires_grad)
 
     def trainable(self) -> dict[str, Tensor]:
         """Every parameter that may get a gradient: trainable base and all slots."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lifecycle.config import LifecycleConfig
 from lifecycle.errors import ConfigError
+from lifecycle.memory.homes import Homes
 from lifecycle.saver import Backup, MemorySaver, TagInfo
 from states import Place, place, why_not_adopted
 
@@ -33,9 +34,13 @@ class Layout:
     Args:
         saver: the memory saver.
         config: says what lies where.
+
+    Attributes:
+        homes: in which tags the content groups lie.
     """
 
     def __init__(self, saver: MemorySaver, config: LifecycleConfig) -> None:
+        self.homes = Homes(saver)
         self._saver = saver
         self._config = config
         self._model = config.model

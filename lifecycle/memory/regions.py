@@ -61,6 +61,8 @@ def resume_named(parts: Parts, tags: Iterable[str]) -> None:
     for tag in tags:
         parts.saver.resume(tag)
         info = parts.saver.tags()[tag]
+        if tag in {one.tag for one in parts.layout.tags().scratch}:
+            parts.gradients.without_values = True
         if info.backup is Backup.NONE:
             parts.versions.region.update(dict.fromkeys(_groups_in(parts, tag)))
         elif info.backup is Backup.CPU and info.backup_bytes:
@@ -70,7 +72,7 @@ def resume_named(parts: Parts, tags: Iterable[str]) -> None:
 def _groups_in(parts: Parts, tag: str) -> list[str]:
     """The content groups of which a tensor lies in the tag."""
     groups = parts.inventory.groups().items()
-    return [group for group, held in groups if any(parts.saver.tag_of(one) == tag for one in held.values())]
+    return [group for group, held in groups if tag in parts.layout.homes.of(group, held)]
 
 
 def restore_lost(parts: Parts, count: Callable[[str, int], None] = lambda _kind, _bytes: None) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.memory import host
+from lifecycle.memory.homes import Home
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.parts import Parts, Request
 from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent
@@ -25,6 +26,8 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         event: what is asked; facts that only one event looks at are gathered for that event alone.
     """
     runtime = parts.runtime
+    if event in (None, TrainerEvent.OFFLOAD):  # before memory is given back, also what user code has repointed is seen
+        parts.layout.homes.forget()
     contents = content_facts(parts)
     to_load, to_retire = pending(parts)
     loaded = parts.adapters.loaded() if parts.adapters is not None else {}
@@ -73,18 +76,17 @@ def _content(
     tags: Mapping[str, TagInfo],
     copies: Mapping[str, Mapping[str, int | None]],
 ) -> ContentFacts:
-    region = parts.versions.region.get(group)
-    homes = {name: parts.saver.tag_of(one) for name, one in tensors.items() if one.numel()}
-    paused = {name: tags[tag] for name, tag in homes.items() if tag is not None and tags[tag].paused}
+    region, home = parts.versions.region.get(group), parts.layout.homes.of(group, tensors)
+    paused = [tags[tag] for tag in home if tag is not None and tags[tag].paused]
     kept = tuple((tag, version) for tag, held in copies.items() if (version := held.get(group)) is not None)
     live = region if not paused else None
-    readable = len(paused) == len(homes) and all(info.backup is Backup.CPU for info in paused.values())
-    retained = not paused and _is_retained(homes, tags)
+    readable = len(paused) == len(home) and all(info.backup is Backup.CPU for info in paused)
+    retained = not paused and _is_retained(home, tags)
     saver = region if paused and readable else (parts.versions.retained.get(group) if retained else None)
     wanted, file = parts.versions.wanted[group], parts.file.version if group == FROZEN_BASE else None
     borrowed = parts.snapshots.borrowers(group)
     served = wanted in (live, saver, file, *(version for tag, version in kept if tag not in borrowed))
-    lost = () if served else tuple(name for name, info in paused.items() if info.backup is not Backup.CPU)
+    lost = () if served else [name for info in paused if info.backup is not Backup.CPU for name in home[info.tag]]
     return ContentFacts(
         group=group,
         version=wanted,
@@ -94,21 +96,21 @@ def _content(
         file=file,
         copies=kept,
         borrowed=borrowed,
-        backup=_weakest_backup(homes, tags),
+        backup=_weakest_backup(home, tags),
         frozen=group == FROZEN_BASE,
-        unreadable=lost[:_NAMED],
+        unreadable=tuple(lost[:_NAMED]),
     )
 
 
-def _is_retained(homes: Mapping[str, str | None], tags: Mapping[str, TagInfo]) -> bool:
+def _is_retained(home: Home, tags: Mapping[str, TagInfo]) -> bool:
     """Every tensor has a host backup although its region is active: the saver kept those of the last pause."""
-    return bool(homes) and all(
-        tag is not None and tags[tag].backup is Backup.CPU and tags[tag].backup_bytes for tag in homes.values()
+    return bool(home) and all(
+        tag is not None and tags[tag].backup is Backup.CPU and tags[tag].backup_bytes for tag in home
     )
 
 
-def _weakest_backup(homes: Mapping[str, str | None], tags: Mapping[str, TagInfo]) -> str:
-    kinds = {"unplaced" if tag is None else str(tags[tag].backup) for tag in homes.values()}
+def _weakest_backup(home: Home, tags: Mapping[str, TagInfo]) -> str:
+    kinds = {"unplaced" if tag is None else str(tags[tag].backup) for tag in home}
     return next((kind for kind in ("none", "disk", "cpu") if kind in kinds), "unplaced")
 
 
@@ -160,6 +162,8 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
 
 def _gradients_can_be_kept(parts: Parts) -> bool:
     """Accumulated gradients are where they are copied from before a pause."""
+    if not parts.runtime.accumulated:
+        return True
     names = set(parts.parameter_names(parts.runtime.accumulated))
     return not any(name.removesuffix(".grad") in names for name in parts.gradients.strays())
 
