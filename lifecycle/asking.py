@@ -136,7 +136,7 @@ class Asking:
             if self.state is not TrainerState.AWAKE:
                 raise self._refusal("needs-live-weights", f"{holder} needs live weights, the trainer is {self.state}",
                                     "wake_up() first", facts, "live")  # fmt: skip
-            reads = tuple(Read(one.group, Source.LIVE, one.version) for one in facts.contents)
+            reads = tuple(Read(one.group, Source.LIVE, one.live or one.version) for one in facts.contents)
             return open_lease(self._parts, holder, reads)
 
     def _refuse_unreadable(self, reads: Sequence[Read], facts: Facts) -> None:
@@ -159,12 +159,6 @@ class Asking:
         if torn:
             because = f"a step that is open writes: {', '.join(torn)}"
             raise self._refusal("no-step-in-flight", because, "leave the step() block first", facts)
-
-    def _refuse_open_step(self, call: str) -> None:
-        if self._parts.runtime.step is not None:
-            because = f"a step is open: {', '.join(self._parts.runtime.step) or 'of the base'}"
-            facts = gather(self._parts, Request())
-            raise self._refusal("no-step-in-flight", because, "leave the step() block first", facts, call)
 
     def _require_a_step(self) -> None:
         if self._parts.runtime.step is None:
