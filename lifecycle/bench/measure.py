@@ -90,6 +90,7 @@ class Measured:
             "moved_bytes": round(median(found.moved)),
             "seconds": {"median": median(found.seconds), "min": min(found.seconds), "max": max(found.seconds)},
             "offload_target": case.offload_target,
+            "verify": case.verify,
             "adapters": case.adapters,
             "optimizer_bytes": self.optimizer_bytes,
             "held_bytes_max": max(found.held),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from lifecycle.errors import ConfigError
-from states import FrozenBase, Strategy
+from states import FrozenBase, Strategy, Verify
 
 MIB: Final = 1 << 20
 KEPT_MODELS: Final = ("ref", "old_actor", "rollout_actor")
@@ -33,6 +33,7 @@ class Case:
         rank: their LoRA rank.
         ranks: processes that hold the same shard.
         kept_models: how many of :data:`KEPT_MODELS` are kept besides the actor.
+        verify: how closely bytes are compared (:class:`states.Verify`).
     """
 
     strategy: str = Strategy.LEAN.value
@@ -44,6 +45,7 @@ class Case:
     rank: int = 8
     ranks: int = 1
     kept_models: int = 0
+    verify: str = Verify.SAMPLED.value
 
     @property
     def name(self) -> str:
@@ -72,6 +74,7 @@ class BenchOptions:
         repetitions: fresh processes of each strategy; their turns are interleaved.
         strategies: ``NAME`` or ``NAME+file``, measured side by side.
         offload_target: ``"cpu"`` or ``"disk"``.
+        verify: how closely bytes are compared (:class:`states.Verify`).
         work_dir: folder of base files and logs, on a disk; a temporary one is made inside and removed.
 
     Raises:
@@ -88,6 +91,7 @@ class BenchOptions:
     repetitions: int = 3
     strategies: tuple[str, ...] = DEFAULT_STRATEGIES
     offload_target: str = "cpu"
+    verify: str = Verify.SAMPLED.value
     work_dir: Path | None = None
 
     def __post_init__(self) -> None:
@@ -100,6 +104,8 @@ class BenchOptions:
             raise ConfigError(f"--kept-models is {self.kept_models}; use 0 to {len(KEPT_MODELS)} (of {kept})")
         if self.offload_target not in _TARGETS:
             raise ConfigError(f"--offload-target is {self.offload_target!r}; use one of {', '.join(_TARGETS)}")
+        if self.verify not in tuple(Verify):
+            raise ConfigError(f"--verify is {self.verify!r}; use one of {', '.join(Verify)}")
         if self.base_mib * MIB < 4096 * self.tensors:
             raise ConfigError(f"--tensors is {self.tensors}; a base of {self.base_mib} MiB has no page for each")
         if not self.strategies or len(set(self.strategies)) < len(self.strategies):
@@ -125,8 +131,13 @@ class BenchOptions:
             "ranks": self.ranks,
             "kept_models": self.kept_models,
         }
-        target = self.offload_target
-        return Case(strategy=strategy, frozen_base=frozen_base, offload_target=target, **(sizes | changes))
+        return Case(
+            strategy=strategy,
+            frozen_base=frozen_base,
+            offload_target=self.offload_target,
+            verify=self.verify,
+            **(sizes | changes),
+        )
 
     def cases(self) -> tuple[Case, ...]:
         """Every strategy that was asked for."""

@@ -96,7 +96,6 @@ def _draw_seconds(axes: Axes, found: Sequence[Measured]) -> None:
     )
     axes.set_ylabel("ms")
     axes.set_title("time inside the controller: median, and fastest to slowest")
-    axes.legend()
 
 
 def _by_event(measured: Measured) -> dict[str, dict[str, Any]]:

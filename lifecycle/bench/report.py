@@ -13,6 +13,8 @@ from lifecycle.bench.findings import Finding
 from lifecycle.bench.measure import Measured
 from lifecycle.bench.options import MIB
 
+WIDTH: Final = 160
+"""Columns of the tables where the output is no terminal."""
 _BYTES: Final = ("held_bytes", "file_bytes", "moved_bytes", "sent_bytes")
 
 
@@ -26,16 +28,16 @@ def rows_table(found: Sequence[Measured]) -> Table:
         f"offload target {case.offload_target}"
     )
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("event")
-    table.add_column("strategy")
-    for name in ("held MiB", "file MiB", "moved MiB", "sent MiB", "median ms", "min", "max"):
+    table.add_column("event", no_wrap=True, min_width=len("update_weights_fresh"))
+    table.add_column("strategy", no_wrap=True, min_width=len("lean+file"))
+    for name in ("held\nMiB", "file\nMiB", "moved\nMiB", "sent\nMiB", "median\nms", "min\nms", "max\nms"):
         table.add_column(name, justify="right", no_wrap=True)
     rows = [(one.case.name, {row["event"]: row for row in one.rows()}) for one in found]
     for event in rows[0][1]:
         for place, (name, by_event) in enumerate(rows):
             row = by_event[event]
             sizes = (f"{row[key] / MIB:,.1f}" for key in _BYTES)
-            times = (f"{row['seconds'][key] * 1e3:,.2f}" for key in ("median", "min", "max"))
+            times = (f"{row['seconds'][key] * 1e3:,.1f}" for key in ("median", "min", "max"))
             last = place == len(rows) - 1
             table.add_row("" if place else event, name, *sizes, *times, end_section=last)
     return table
@@ -44,7 +46,8 @@ def rows_table(found: Sequence[Measured]) -> Table:
 def findings_table(findings: Sequence[Finding]) -> Table:
     """One row a figure, with its limit and whether it holds."""
     table = Table(title="figures", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("figure", "what", "limit", "measured"):
+    table.add_column("figure", no_wrap=True)
+    for name in ("what", "limit", "measured"):
         table.add_column(name, overflow="fold")
     table.add_column("", no_wrap=True)
     for one in findings:

@@ -144,6 +144,7 @@ class BenchTrainer:
             frozen_base=case.frozen_base,
             base_dir=str(self._base_dir),
             offload_target=case.offload_target,
+            verify=case.verify,
             with_ref=case.kept_models > 0,
             keep_old_actor=case.kept_models > 1,
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -39,6 +40,7 @@ _Figures = Annotated[
 _Check = Annotated[bool, typer.Option("--check", help="Measure every figure; exit code 1 if one misses its limit.")]
 _Out = Annotated[Path | None, typer.Option(help="Folder for the picture and the numbers. Needs the extra bench.")]
 _Format = Annotated[str, typer.Option("--plot-format", help="png or svg.")]
+_Verify = Annotated[str, typer.Option(help="How closely bytes are compared: off, sampled or always.")]
 _WorkDir = Annotated[Path | None, typer.Option(help="Folder on a disk for base files. The system's without it.")]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
@@ -55,6 +57,7 @@ def bench(
     repetitions: _Repetitions = 3,
     strategy: _Strategies = None,
     offload_target: _Target = "cpu",
+    verify: _Verify = "sampled",
     figure: _Figures = None,
     check: _Check = False,
     out: _Out = None,
@@ -68,28 +71,22 @@ def bench(
     """
     sizes = {"base_mib": base_mib, "tensors": tensors, "adapters": adapters, "rank": rank, "ranks": ranks}
     repeated = {"kept_models": kept_models, "cycles": cycles, "repetitions": repetitions}
-    try:
-        options = _options(sizes | repeated, strategy, offload_target, work_dir)
+    others = {"offload_target": offload_target, "verify": verify, "work_dir": work_dir}
+    with _errors_told():
+        options = _options(strategy, **sizes, **repeated, **others)
         names = _figures(figure or [], check=check)
         picture = _picture(out, plot_format)
         found, findings = _measure(options, names, compares=not figure)
         _write(found, findings, picture)
-    except ConfigError as error:
-        _stop(f"error: {error}", BAD_OPTION, error)
-    except LifecycleError as error:
-        _stop(f"error: {error}", FAILED, error)
-    except KeyboardInterrupt as error:
-        _stop("interrupted; nothing was written", INTERRUPTED, error)
     _show(found, findings, as_json=json_output)
     if check and not all(one.ok for one in findings):
         raise typer.Exit(FAILED)
 
 
-def _options(sizes: dict[str, int], strategy: list[str] | None, target: str, work_dir: Path | None) -> BenchOptions:
+def _options(strategy: list[str] | None, **settings: Any) -> BenchOptions:
     from lifecycle.bench.options import DEFAULT_STRATEGIES, BenchOptions  # noqa: PLC0415 - only this command needs it
 
-    names = tuple(strategy or DEFAULT_STRATEGIES)
-    return BenchOptions(strategies=names, offload_target=target, work_dir=work_dir, **sizes)
+    return BenchOptions(strategies=tuple(strategy or DEFAULT_STRATEGIES), **settings)
 
 
 def _figures(asked: list[str], *, check: bool) -> tuple[str, ...]:
@@ -156,9 +153,11 @@ def _show(found: Sequence[Measured], findings: Sequence[Finding], *, as_json: bo
     from rich.console import Console  # noqa: PLC0415 - heavy, and only this command needs it
 
     from lifecycle.bench.measure import machine  # noqa: PLC0415
-    from lifecycle.bench.report import findings_table, machine_line, rows_table  # noqa: PLC0415
+    from lifecycle.bench.report import WIDTH, findings_table, machine_line, rows_table  # noqa: PLC0415
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     console.print(machine_line(machine()), highlight=False)
     if found:
         console.print(rows_table(found))
@@ -166,6 +165,19 @@ def _show(found: Sequence[Measured], findings: Sequence[Finding], *, as_json: bo
         console.print(findings_table(findings))
 
 
-def _stop(message: str, code: int, cause: BaseException) -> None:
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    """What goes wrong inside is one line, and an exit code."""
+    try:
+        yield
+    except ConfigError as error:
+        _stop(f"error: {error}", BAD_OPTION, error)
+    except LifecycleError as error:
+        _stop(f"error: {error}", FAILED, error)
+    except KeyboardInterrupt as error:
+        _stop("interrupted; nothing was written", INTERRUPTED, error)
+
+
+def _stop(message: str, code: int, cause: BaseException) -> NoReturn:
     typer.echo(" ".join(message.split()), err=True)
     raise typer.Exit(code) from cause

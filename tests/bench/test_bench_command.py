@@ -162,6 +162,14 @@ def test_a_duplicate_step_copies_its_adapters_again(rows: Rows) -> None:
     assert rows["duplicate", "step"]["moved_bytes"] == rows["duplicate", "step"]["trainable_bytes"]
 
 
+def test_a_kept_model_takes_a_base_of_its_own_under_duplicate_only(rows: Rows) -> None:
+    """Under lean it takes the adapters it was kept with, and the base that is there already."""
+    duplicate, lean = rows["duplicate", "keep_models"], rows["lean", "keep_models"]
+
+    assert duplicate["moved_bytes"] == duplicate["base_bytes"] + duplicate["trainable_bytes"]
+    assert lean["moved_bytes"] == lean["trainable_bytes"]
+
+
 def test_out_gets_the_picture_and_the_numbers(printed: dict[str, Any], out: Path) -> None:
     """A folder that is not there is made; the numbers are those that were printed."""
     written = json.loads((out / "bench.json").read_text())
@@ -191,7 +199,15 @@ def test_the_disk_target_keeps_the_base_in_a_file_too() -> None:
     assert {one["event"]: one["moved_bytes"] for one in rows}["update_weights"] == 0
 
 
-def test_people_get_tables_and_a_check_that_holds_exits_0() -> None:
+def test_people_get_tables_with_every_event_and_strategy_in_full() -> None:
+    """Also where the output is no terminal, whose width is not known."""
+    result = run(*small("--strategy", "lean+file"))
+
+    assert result.exit_code == 0, result.output
+    assert [name for name in (*EVENTS, "lean+file", "median") if name not in result.stdout] == []
+
+
+def test_a_check_that_holds_exits_0() -> None:
     """Machine and figures, with what was measured beside the limit."""
     result = run(*small("--figure", "moved-sleep-file", "--check", "--plot-format", "svg"))
 
@@ -329,6 +345,7 @@ def test_a_case_is_measured_once_for_all_figures(monkeypatch: pytest.MonkeyPatch
         (("--strategy", "lean+disk"), "--strategy is 'lean+disk'; use one of"),
         (("--strategy", "lean", "--strategy", "lean"), "name each strategy once"),
         (("--offload-target", "tape"), "--offload-target is 'tape'; use one of cpu, disk"),
+        (("--verify", "maybe"), "--verify is 'maybe'; use one of always, sampled, off"),
         (("--figure", "speed"), "--figure is speed; the figures are held-offloaded, "),
         (("--plot-format", "bmp"), "--plot-format is 'bmp'; use one of png, svg"),
         (("--work-dir", "/nowhere/at/all"), "--work-dir is /nowhere/at/all, which is no directory"),
