@@ -1,6 +1,8 @@
 # Needs Python 3.11, pip and make; everything else is installed into .venv, a C compiler for the tests included.
 #   make test    checkers, tests and coverage
 #   make demo    the colocated loop on a small model       (make demo DEMO_ARGS="--turns 4")
+#   make soak    5,000 sleep and wake cycles, in which nothing may grow      (make soak CYCLES=500)
+#   make faults  every fault of every event in every configuration
 #   make docs    the generated pages of docs/
 #   PIP_ARGS     more arguments for pip, such as an index with a CPU build of torch
 
@@ -8,10 +10,11 @@ PYTHON ?= python3.11
 PIP_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+CYCLES ?= 5000
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: test lint cover demo docs clean
+.PHONY: test lint cover demo soak faults docs clean
 
 test: lint cover
 
@@ -28,6 +31,12 @@ cover: $(VENV)/.test
 
 demo: $(VENV)/.demo
 	$(BIN)/adapter-lifecycle demo $(DEMO_ARGS)
+
+soak: $(VENV)/.test
+	$(BIN)/python -m tests.soak $(CYCLES)
+
+faults: $(VENV)/.test
+	$(BIN)/python -m tests.soak faults
 
 docs: $(VENV)/.demo
 	$(BIN)/adapter-lifecycle docs --out docs

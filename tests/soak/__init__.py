@@ -1,0 +1,1 @@
+"""Long runs: nothing grows, and every fault in every configuration."""
