@@ -63,6 +63,10 @@ class ContentFacts:
         own = {held for tag, held in self.copies if tag not in self.borrowed}
         return frozenset(own if self.file is None else {*own, self.file})
 
+    def is_in_own_memory(self) -> bool:
+        """Whether the trainer's own memory holds the newest version: live, or in the backup of the present pause."""
+        return self.version == (self.saver if self.live is None else self.live)
+
     def saver_is_fresh(self) -> bool:
         """Whether the saver's backup holds the newest version.
 
@@ -153,6 +157,7 @@ class Facts:
     unwritable: tuple[str, ...] = field(default=(), metadata=LOCAL)
     gradients_kept: bool = field(default=True, metadata=LOCAL)
     backup_need_bytes: int = field(default=0, metadata=LOCAL)
+    copy_need_bytes: int = field(default=0, metadata=LOCAL)
     host_free_bytes: int | None = field(default=None, metadata=LOCAL)
     disk_need_bytes: int = field(default=0, metadata=LOCAL)
     disk_free_bytes: int | None = field(default=None, metadata=LOCAL)

@@ -6,14 +6,14 @@ from typing import Final
 
 from states.facts import EngineFacts, Facts
 from states.names import RESTING, TrainerState
-from states.sources import comes_back, decide_reads, keeps_a_copy_when_paused
+from states.sources import comes_back, comes_back_as_it_is, decide_reads, keeps_a_copy_when_paused
 from states.verdict import Answer, Guard, guard
 
 _MIB = 1024 * 1024
 
 
 def _mib(count_bytes: int) -> str:
-    return f"{count_bytes / _MIB:.1f} MiB"
+    return f"{count_bytes / _MIB:.1f} MiB" if count_bytes >= _MIB else f"{count_bytes} bytes"
 
 
 def _room(place: str, need_bytes: int, free_bytes: int | None, remedy: str) -> Answer:
@@ -76,6 +76,13 @@ def host_has_room(facts: Facts) -> Answer:
 
 
 @guard(scope="local")
+def host_has_room_for_copies(facts: Facts) -> Answer:
+    """The host has room for the named copies that are made now."""
+    remedy = "free host memory, release a kept model, or raise host_budget_bytes"
+    return _room("host", facts.copy_need_bytes, facts.host_free_bytes, remedy)
+
+
+@guard(scope="local")
 def disk_is_real_and_has_room(facts: Facts) -> Answer:
     """The directory is writable, on a real disk (not memory in disguise), and has room for the backup."""
     if facts.disk_problem:
@@ -87,8 +94,14 @@ def disk_is_real_and_has_room(facts: Facts) -> Answer:
 
 @guard(scope="local")
 def survivors_keep_a_readable_copy(facts: Facts) -> Answer:
-    """Every tensor that must survive keeps a fresh copy that can be read once the device memory is gone."""
-    lost = [one for one in facts.contents if not keeps_a_copy_when_paused(one, facts)]
+    """Every tensor that must survive keeps a fresh copy that can be read once the device memory is gone.
+
+    And what is live, if it is another model, comes back as it is.
+    """
+    model = facts.active_model
+    lost = [
+        one for one in facts.contents if not keeps_a_copy_when_paused(one, facts) or not comes_back_as_it_is(one, model)
+    ]
     if not lost:
         return True, "every content group keeps a fresh readable copy", ""
     named = "; ".join(f"{one.group} (version {one.version}, backup {one.backup}, live {one.live})" for one in lost)
@@ -124,7 +137,7 @@ def no_transport_bytes_outstanding(facts: Facts) -> Answer:
 @guard()
 def lost_bytes_can_be_restored(facts: Facts) -> Answer:
     """What resume brings back without values can be written from a fresh copy."""
-    lost = [one.group for one in facts.contents if one.live is None and not comes_back(one)]
+    lost = [one.group for one in facts.contents if one.live is None and not comes_back(one, facts.active_model)]
     because = f"comes back without values and has no copy: {', '.join(lost)}{_damage(facts)}"
     return (
         not lost,

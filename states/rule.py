@@ -118,11 +118,14 @@ def reads_no_saver_backup(facts: Facts) -> Answer:
 
 
 def groups_to_copy(facts: Facts) -> tuple[str, ...]:
-    """The groups whose newest version is live and is missing in the ``actor`` copy that is called for."""
+    """The groups whose newest version the trainer's memory holds and the ``actor`` copy that is called for lacks.
+
+    A group whose memory holds other bytes is left out: copied, they would replace the actor's under its own name.
+    """
     if facts.active_model != ACTOR or not makes_actor_copy(facts):
         return ()
     wanted = hidden_groups(facts) if facts.strategy == Strategy.LEAN else tuple(one.group for one in facts.contents)
-    behind = (one for one in facts.contents if one.live == one.version and ACTOR not in one.fresh_copies())
+    behind = (one for one in facts.contents if one.is_in_own_memory() and ACTOR not in one.fresh_copies())
     return tuple(one.group for one in behind if one.group in wanted)
 
 
@@ -146,10 +149,13 @@ def groups_to_keep(facts: Facts) -> tuple[str, ...]:
     return tuple(
         one.group
         for one in facts.contents
-        if one.live is not None
-        and one.copy_version(facts.switch_target) not in (None, one.live)
-        and one.live not in one.kept_versions()
+        if one.live not in (None, one.version_of(facts.switch_target)) and one.live not in one.kept_versions()
     )
+
+
+def keeper_of(content: ContentFacts, model: str) -> str:
+    """The tag under which live bytes are kept at a switch: the actor's for its newest, else that of the live model."""
+    return ACTOR if content.live == content.version else model
 
 
 @guard()
@@ -159,8 +165,9 @@ def the_outgoing_model_is_kept_now(facts: Facts) -> Answer:
     if facts.strategy != Strategy.LEAN:
         return False, f"strategy {facts.strategy} copies nothing at a switch", "the edge beside this one copies nothing"
     model = facts.active_model
-    # Kept under the model's own tag, bytes that the model no longer consists of would replace those it does.
-    foreign = [one.group for one in facts.contents if one.group in groups and one.live != one.version_of(model)]
+    # Kept under the tag of a model that no longer consists of them, they would replace the bytes that it does.
+    kept = [one for one in facts.contents if one.group in groups]
+    foreign = [one.group for one in kept if one.live != one.version_of(keeper_of(one, model))]
     if foreign:
         return False, f'no longer bytes of "{model}": {", ".join(foreign)}', "the edge beside this one copies nothing"
     because = f"the switch would overwrite the only bytes of: {', '.join(groups) or 'nothing'}"

@@ -99,6 +99,17 @@ def keeps_a_copy_when_paused(content: ContentFacts, facts: Facts) -> bool:
     return content.backup == "unplaced" and content.live == content.version
 
 
-def comes_back(content: ContentFacts) -> bool:
-    """Whether a resume brings the bytes back, or they can be written from a fresh copy."""
-    return bool(content.fresh_copies()) or content.restored_from_file() or content.backup in {"cpu", "disk"}
+def comes_back(content: ContentFacts, model: str = ACTOR) -> bool:
+    """Whether a resume brings the bytes back, or those of the model can be written from a copy or the base file."""
+    return content.backup in {"cpu", "disk"} or content.version_of(model) in content.kept_versions()
+
+
+def comes_back_as_it_is(content: ContentFacts, model: str) -> bool:
+    """Whether what is live now is what is live after a pause and a resume.
+
+    What a resume brings back without values is written from the copy of the active model, so other bytes
+    than those that the model consists of would be gone.
+    """
+    if content.backup != "none" or content.live is None:
+        return True
+    return content.live == content.version_of(model) and comes_back(content, model)

@@ -41,7 +41,7 @@ _QUIESCE = (Do.KEEP_GRADIENTS, Do.TEAR_DOWN_GROUPS, Do.CLEAR_CACHES, Do.PAUSE_SC
 _MEMORY = (
     Row("quiesces", E.SLEEP, AWAKE, SLEEPING, (rule.no_actor_copy_is_due,), _SLEEP_NEEDS, _QUIESCE),
     Row("quiesces-and-backs-up-actor", E.SLEEP, AWAKE, SLEEPING, (rule.an_actor_copy_is_due,),
-        _SLEEP_NEEDS, (Do.BACKUP_ACTOR, *_QUIESCE)),
+        (*_SLEEP_NEEDS, m.host_has_room_for_copies), (Do.BACKUP_ACTOR, *_QUIESCE)),
     Row("offloads-to-cpu", E.OFFLOAD, SLEEPING, CPU, (m.target_is_cpu,), (m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
     Row("offloads-to-disk", E.OFFLOAD, SLEEPING, DISK, (m.target_is_disk,),
         (m.disk_is_real_and_has_room, m.host_has_room, *_OFFLOAD_NEEDS), _PAUSE),
@@ -86,20 +86,19 @@ _SWITCH_NEEDS = (g.no_step_in_flight, g.switch_target_exists, g.switch_target_is
 _TRAINING = (
     Row("opens", E.BEGIN_STEP, AWAKE, AWAKE, (),
         (g.no_step_in_flight, g.active_model_is_the_actor, g.live_weights_are_the_newest,
-         m.everything_is_resident_and_known, g.step_adapters_are_loaded, g.no_lease_over_what_the_step_changes),
-        (Do.OPEN_STEP,)),
+         m.everything_is_resident_and_known, g.step_adapters_are_loaded, g.no_lease_over_what_the_step_changes,
+         m.host_has_room_for_copies), (Do.OPEN_STEP,)),
     Row("commits", E.TRAINED, AWAKE, AWAKE, (rule.makes_no_actor_copy,),
         (g.a_step_is_open, g.the_commit_names_the_open_step, g.active_model_is_the_actor, g.step_adapters_are_loaded,
          g.no_lease_over_what_the_step_changes), (Do.COMMIT_VERSIONS, Do.WRITE_BASE_FILE)),
     Row("commits-and-backs-up-actor", E.TRAINED, AWAKE, AWAKE, (rule.makes_actor_copy,),
         (g.a_step_is_open, g.the_commit_names_the_open_step, g.active_model_is_the_actor, g.step_adapters_are_loaded,
-         g.no_lease_over_what_the_step_changes),
+         g.no_lease_over_what_the_step_changes, m.host_has_room_for_copies),
         (Do.COMMIT_VERSIONS, Do.WRITE_BASE_FILE, Do.BACKUP_ACTOR)),
     Row("switches", E.SWITCH_MODEL, AWAKE, AWAKE, (g.switches_to_another_model, rule.nothing_is_kept_at_the_switch),
         (*_SWITCH_NEEDS, g.outgoing_model_is_kept), (Do.RESTORE_MODEL,)),
-    Row("keeps-and-switches", E.SWITCH_MODEL, AWAKE, AWAKE,
-        (g.switches_to_another_model, rule.the_outgoing_model_is_kept_now), _SWITCH_NEEDS,
-        (Do.KEEP_OUTGOING, Do.RESTORE_MODEL)),
+    Row("keeps-and-switches", E.SWITCH_MODEL, AWAKE, AWAKE, (rule.the_outgoing_model_is_kept_now,),
+        (*_SWITCH_NEEDS, m.host_has_room_for_copies), (Do.KEEP_OUTGOING, Do.RESTORE_MODEL)),
 )  # fmt: skip
 
 _FAULT = (

@@ -82,6 +82,7 @@ def healthy(state: TrainerState, **changes: Any) -> Facts:
         "switch_target": "ref",
         "engines": (EngineFacts("E0", stale=(ADAPTER,)), EngineFacts("E1")),
         "backup_need_bytes": 10,
+        "copy_need_bytes": 10,
         "host_free_bytes": 20,
         "disk_need_bytes": 10,
         "disk_free_bytes": 20,

@@ -93,10 +93,17 @@ def readable_after_pause(content: ContentFacts) -> bool:
     return content.version in places and not content.unreadable  # disk: no one can read it; none: gone
 
 
-def gone_for_good(content: ContentFacts) -> bool:
-    """Not on the device, not brought back by a resume, and in no copy."""
+def gone_for_good(content: ContentFacts, model: str) -> bool:
+    """Not on the device, not brought back by a resume, and what the model consists of is in no copy."""
     returns = content.backup in ("cpu", "disk")
-    return content.live is None and not returns and content.version not in _stored(content)
+    return content.live is None and not returns and _bytes_of(model, content) not in _stored(content)
+
+
+def comes_back_as_another(content: ContentFacts, model: str) -> bool:
+    """A pause drops what is live, and what is written in its place are other bytes, or none."""
+    is_dropped = content.backup == "none" and content.live is not None
+    right = _bytes_of(model, content)
+    return is_dropped and (content.live != right or right not in _stored(content))
 
 
 def _out_of_sight(facts: Facts) -> set[str]:
@@ -120,10 +127,10 @@ def needs_second_copy(facts: Facts) -> bool:
 
 
 def _behind_copy(facts: Facts) -> set[str]:
-    """Groups whose newest bytes are live and missing in the actor copy that is needed."""
+    """Groups whose newest bytes the trainer's memory holds and the actor copy that is needed lacks."""
     if facts.active_model != "actor" or not needs_second_copy(facts):
         return set()
-    fresh = [one for one in facts.contents if one.live == one.version]
+    fresh = [one for one in facts.contents if one.version == (one.saver if one.live is None else one.live)]
     behind = {one.group for one in fresh if "actor" in one.borrowed or _copies(one).get("actor") != one.version}
     return behind & _out_of_sight(facts) if facts.strategy == "lean" else behind
 
@@ -147,6 +154,10 @@ def _fits(need: int, free: int | None) -> bool:
     return free is None or free >= need
 
 
+def _copies_do_not_fit(facts: Facts) -> bool:
+    return not _fits(facts.copy_need_bytes, facts.host_free_bytes)
+
+
 def _named(dangers: dict[str, bool]) -> list[str]:
     return [name for name, is_there in dangers.items() if is_there]
 
@@ -161,6 +172,7 @@ def _sleep(state: str, facts: Facts) -> Ruling:
     dangers = {
         "a step would lose its activations": facts.step_open,
         "accumulated gradients would be lost": bool(facts.accumulated) and not facts.gradients_kept,
+        "the host would run out for a copy": copies and _copies_do_not_fit(facts),
     }
     return _try("moves", "sleeping", _named(dangers), copies_actor=copies)
 
@@ -178,6 +190,7 @@ def _offload(state: str, facts: Facts) -> Ruling:
         "a reader would lose its memory": _reads(facts, "live"),
         "a backup would be rewritten under a reader": _reads(facts, "saver-backup"),
         "the newest bytes would be nowhere": not all(map(readable_after_pause, facts.contents)),
+        "another model would be live": any(comes_back_as_another(one, facts.active_model) for one in facts.contents),
         "the host would run out": not _fits(facts.backup_need_bytes, facts.host_free_bytes),
         "the disk is none": to_disk and disk_is_bad,
         "the disk would run out": to_disk and not _fits(facts.disk_need_bytes, facts.disk_free_bytes),
@@ -193,7 +206,7 @@ def _wake_up(state: str, facts: Facts) -> Ruling:
         "a reader's backup would be freed": _reads(facts, "saver-backup"),
         "a receiver still maps a buffer": facts.transport_bytes != 0 or bool(facts.transport_holders),
         "the device would run out": not _fits(facts.resume_need_bytes, facts.device_free_bytes),
-        "bytes would come back as noise": any(map(gone_for_good, facts.contents)),
+        "bytes would come back as noise": any(gone_for_good(one, facts.active_model) for one in facts.contents),
     }
     return _try("moves", "awake", _named(dangers))
 
@@ -241,6 +254,7 @@ def _dangers_of_training(facts: Facts) -> dict[str, bool]:
         "another model would be trained": facts.active_model != "actor",
         "the step names an adapter without a slot": bool(facts.step_unknown),
         "a reader would see weights change": _reads(facts, "live", _trained_groups(facts)),
+        "a reader's file would be replaced": _reads(facts, "base-file", _trained_groups(facts)),
     }
 
 
@@ -252,6 +266,7 @@ def _begin_step(state: str, facts: Facts) -> Ruling:
         "the step would touch paused memory": facts.paused_tags > 0 or facts.scratch_paused,
         "bytes that count as frozen would change": bool(facts.strays),
         "the step would compute on other bytes": any(one.live != one.version for one in facts.contents),
+        "the host would run out for those who borrow the base": _copies_do_not_fit(facts),
     }
     return _try("moves", "awake", _named(dangers))
 
@@ -263,6 +278,7 @@ def _trained(state: str, facts: Facts) -> Ruling:
     dangers = _dangers_of_training(facts) | {
         "no step was open": not facts.step_open,
         "changed bytes would keep their version": bool(facts.step_differs),
+        "the host would run out for a copy": copies and _copies_do_not_fit(facts),
     }
     return _try("moves", "awake", _named(dangers), copies_actor=copies)
 
@@ -276,21 +292,21 @@ def _switch_model(state: str, facts: Facts) -> Ruling:
     if state != "awake":
         return _REFUSED
     model = facts.switch_target
-    before = {one.group: one.live for one in facts.contents}
-    after = {one.group: _copies(one).get(model, one.live) for one in facts.contents}
     right = {one.group: _bytes_of(model, one) for one in facts.contents}
-    if facts.active_model == model and before == right:
+    if facts.active_model == model and all(one.live == right[one.group] for one in facts.contents):
         return _SETTLED
-    replaced = [one for one in facts.contents if one.live not in (None, after[one.group])]
+    replaced = [one for one in facts.contents if one.live not in (None, right[one.group])]
+    missing = [one for one in facts.contents if right[one.group] not in {one.live, *_stored(one)}]
     only_live = [one for one in replaced if one.live not in _stored(one)]
-    are_the_models = all(one.live == _bytes_of(facts.active_model, one) for one in only_live)
+    are_the_models = all(one.live in (one.version, _bytes_of(facts.active_model, one)) for one in only_live)
     keeps = facts.strategy == "lean" and bool(only_live) and are_the_models
     dangers = {
         "the step under way would change its weights": facts.step_open,
-        "there is no such model": model not in facts.models,
-        "the model would be a mixture": after != right,
+        "there is no such model": model != "actor" and model not in facts.models,
+        "the model would be a mixture": bool(missing),
         "bytes would be overwritten without a copy": bool(only_live) and not keeps,
         "a reader would see another model": bool(facts.leases),
+        "the host would run out for a copy": keeps and _copies_do_not_fit(facts),
     }
     return _try("moves", "awake", _named(dangers), keeps_outgoing=keeps)
 
