@@ -59,10 +59,15 @@ def plain(value: object, *, depth: int = 0) -> object:
     return _container(value, depth) if _is_container(value) else _text(value)
 
 
+def may_hold_a_secret(text: str) -> bool:
+    """Whether what each pattern of a secret needs is in the text. In most texts of a record it is not."""
+    return "@" in text or "=" in text or "bearer" in text.lower()
+
+
 def redact(text: str) -> str:
     """The text without credentials in URLs, secrets in queries, and bearer tokens."""
-    if "@" not in text and "=" not in text and "bearer" not in text.lower():
-        return text  # what each of the patterns needs is not there; most texts of a record end here
+    if not may_hold_a_secret(text):
+        return text
     text = _CREDENTIALS.sub(rf"\1{REDACTED}@", text)
     text = _QUERY.sub(rf"\1{REDACTED}", text)
     return _BEARER.sub(rf"\1{REDACTED}", text)
@@ -95,7 +100,7 @@ def _mapping(value: Mapping[object, object], depth: int) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, one in value.items():
         name = redact(str(key.value if isinstance(key, Enum) else key))
-        found[name] = REDACTED if _names_a_secret(name) and not _is_nothing(one) else plain(one, depth=depth + 1)
+        found[name] = REDACTED if names_a_secret(name) and not _is_nothing(one) else plain(one, depth=depth + 1)
     return found
 
 
@@ -108,7 +113,8 @@ def _is_nothing(value: object) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _names_a_secret(name: str) -> bool:
+def names_a_secret(name: str) -> bool:
+    """Whether what stands under this key is not to be told."""
     return _SECRET_KEY.search(name) is not None
 
 

@@ -14,20 +14,21 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from lifecycle.audit.plain import canonical_json, plain
+from lifecycle.audit.plain import canonical_json, may_hold_a_secret, names_a_secret, plain
 from states import ContentFacts, Effect, EngineFacts, LeaseFacts, Read, Source, TrainerEvent, TrainerState, Verdict
 
 RECORDS: Final = (ContentFacts, EngineFacts, LeaseFacts, Read, Verdict)
 """Frozen records that hold text, whole numbers and tuples of them; a test looks at their annotations."""
 
-_MARKS: Final = ("@", "=", "bearer", "passw", "secret", "token", "api", "credential", "authorization")
-"""One of them stands in every text that :func:`~lifecycle.audit.plain.plain` redacts something of."""
 _DELETE: Final = "\x7f"
 """The one ASCII character that JSON escapes when it is kept to ASCII and that ``msgspec`` does not."""
 
 
 class Sure(dict[str, object]):
-    """A mapping of which its maker knows that it holds what :data:`RECORDS` hold, and such records: nobody looks."""
+    """A mapping of which its maker knows that it holds what :data:`RECORDS` hold, and such records: nobody looks.
+
+    Its keys are names of the project's own: none is the name of a secret.
+    """
 
 
 _TEXTS: Final = frozenset({str, TrainerState, TrainerEvent, Source, Effect})
@@ -66,14 +67,13 @@ def _encoder() -> Callable[[object], bytes] | None:
 
 def _quickly(keys: Mapping[str, object], encode: Callable[[object], bytes]) -> dict[str, str] | None:
     """The same without a detour, None when a text may hold a secret or must be escaped otherwise."""
-    if not all(type(name) is str for name in keys):
+    if not _are_names(keys):
         return None
     texts = {name: _text(value, encode) for name, value in keys.items()}
     everything = "".join((*texts, *texts.values()))
     if not everything.isascii() or _DELETE in everything:
         return None
-    lowered = everything.lower()
-    return None if any(mark in lowered for mark in _MARKS) else texts
+    return None if may_hold_a_secret(everything) else texts
 
 
 def _text(value: object, encode: Callable[[object], bytes]) -> str:
@@ -90,14 +90,21 @@ def _text(value: object, encode: Callable[[object], bytes]) -> str:
 def _is_simple(value: object) -> bool:
     """Whether the value holds nothing but text, whole numbers, None and records of ``states``."""
     kind = type(value)
+    if kind in _ATOMS:
+        return True
     if kind is dict:
         assert isinstance(value, dict)
-        return all(type(key) in _TEXTS for key in value) and _are_simple(value.values())
+        return _are_names(value) and _are_simple(value.values())
     if kind is tuple or kind is list:
         assert isinstance(value, tuple | list)
         return _are_simple(value)
-    return kind in _ATOMS or isinstance(value, StrEnum)
+    return isinstance(value, StrEnum)
 
 
 def _are_simple(values: Iterable[object]) -> bool:
     return all(type(one) in _ATOMS or _is_simple(one) for one in values)
+
+
+def _are_names(names: Iterable[object]) -> bool:
+    """Whether these keys are texts, and none is the name of a secret."""
+    return all(type(name) in _TEXTS and not names_a_secret(str(name)) for name in names)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 from torch import Tensor
 
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.memory import host
-from lifecycle.memory.homes import Home
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.parts import Parts, Request
 from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent
@@ -64,54 +64,39 @@ def pending(parts: Parts) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def content_facts(parts: Parts) -> tuple[ContentFacts, ...]:
     """Where each content group stands."""
-    tags = parts.saver.tags()
     copies = {tag: parts.snapshots.versions(tag) for tag in parts.snapshots.backup_tags}
-    return tuple(_content(parts, group, held, tags, copies) for group, held in parts.inventory.groups().items())
+    return tuple(_content(parts, group, held, copies) for group, held in parts.inventory.groups().items())
 
 
 def _content(
-    parts: Parts,
-    group: str,
-    tensors: Mapping[str, Tensor],
-    tags: Mapping[str, TagInfo],
-    copies: Mapping[str, Mapping[str, int | None]],
+    parts: Parts, group: str, tensors: Mapping[str, Tensor], copies: Mapping[str, Mapping[str, int | None]]
 ) -> ContentFacts:
-    region, home = parts.versions.region.get(group), parts.layout.homes.of(group, tensors)
-    paused = [tags[tag] for tag in home if tag is not None and tags[tag].paused]
-    kept = tuple((tag, version) for tag, held in copies.items() if (version := held.get(group)) is not None)
-    live = region if not paused else None
-    readable = len(paused) == len(home) and all(info.backup is Backup.CPU for info in paused)
-    retained = not paused and _is_retained(home, tags)
-    saver = region if paused and readable else (parts.versions.retained.get(group) if retained else None)
+    standing, region = parts.layout.homes.standing(group, tensors), parts.versions.region.get(group)
+    kept = tuple([(tag, version) for tag, held in copies.items() if (version := held.get(group)) is not None])
+    live = region if standing.is_live else None
+    saver = region if standing.is_readable and not standing.is_live else None
+    if standing.is_retained:
+        saver = parts.versions.retained.get(group)
     wanted, file = parts.versions.wanted[group], parts.file.version if group == FROZEN_BASE else None
     borrowed = parts.snapshots.borrowers(group)
     served = wanted in (live, saver, file, *(version for tag, version in kept if tag not in borrowed))
-    lost = () if served else [name for info in paused if info.backup is not Backup.CPU for name in home[info.tag]]
-    return ContentFacts(
+    return _same_or_new(
         group=group,
         version=wanted,
         live=live,
         saver=saver,
-        retained=retained,
+        retained=standing.is_retained,
         file=file,
         copies=kept,
         borrowed=borrowed,
-        backup=_weakest_backup(home, tags),
+        backup=standing.backup,
         frozen=group == FROZEN_BASE,
-        unreadable=tuple(lost[:_NAMED]),
+        unreadable=() if served else standing.lost[:_NAMED],
     )
 
 
-def _is_retained(home: Home, tags: Mapping[str, TagInfo]) -> bool:
-    """Every tensor has a host backup although its region is active: the saver kept those of the last pause."""
-    return bool(home) and all(
-        tag is not None and tags[tag].backup is Backup.CPU and tags[tag].backup_bytes for tag in home
-    )
-
-
-def _weakest_backup(home: Home, tags: Mapping[str, TagInfo]) -> str:
-    kinds = {"unplaced" if tag is None else str(tags[tag].backup) for tag in home}
-    return next((kind for kind in ("none", "disk", "cpu") if kind in kinds), "unplaced")
+_same_or_new: Final = lru_cache(maxsize=1024)(ContentFacts)
+"""From event to event few groups stand otherwise than before, and a frozen record is dear to make."""
 
 
 def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], parts: Parts) -> EngineFacts:

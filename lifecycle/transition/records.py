@@ -144,9 +144,7 @@ class Recorder:
             "target": step.target,
             "facts": _facts(facts),
             "verdicts": _verdicts(step.verdicts),
-            "decision": Sure(
-                {one.group: Sure(source=one.tag or one.source, because=one.because) for one in step.reads}
-            ),
+            "decision": {one.group: Sure(source=one.tag or one.source, because=one.because) for one in step.reads},
         }
 
     def _write_quietly(self, name: str, keys: Mapping[str, object]) -> None:
@@ -176,9 +174,9 @@ def _bytes(held: Held, moved: Mapping[str, int] | None = None) -> dict[str, obje
     """Bytes held in all, the same by place and tag, and bytes moved by kind."""
     totals = Sure(held.totals())
     if moved is None:
-        return {"bytes": totals, "held": Sure(held.by_place())}
+        return {"bytes": totals, "held": held.by_place()}
     totals["moved"] = sum(moved.values())
-    return {"bytes": totals, "held": Sure(held.by_place()), "moved": Sure(moved)}
+    return {"bytes": totals, "held": held.by_place(), "moved": Sure(moved)}
 
 
 def _verdicts(verdicts: tuple[Verdict, ...]) -> list[dict[str, object]]:

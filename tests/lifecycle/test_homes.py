@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from torch import Tensor
 
 from lifecycle import HostArena
-from lifecycle.memory.homes import Homes
-from lifecycle.saver import Backup
+from lifecycle.memory.homes import Homes, Standing
+from lifecycle.saver import Backup, TagInfo
 from tests.lifecycle.world import World, make_world
 
 
@@ -28,6 +30,15 @@ class Counting:
         """The arena's, counted."""
         self.asked += 1
         return self.arena.tag_of(tensor)
+
+    @property
+    def revision(self) -> int:
+        """The arena's."""
+        return self.arena.revision
+
+    def tags(self) -> Mapping[str, TagInfo]:
+        """The arena's."""
+        return self.arena.tags()
 
 
 @pytest.fixture
@@ -116,3 +127,40 @@ def test_a_weight_that_was_pointed_at_other_memory_is_seen_before_memory_is_give
     asked = tags_asked(world, monkeypatch)
     world.trainer.sleep(offload=True)
     assert len(asked) >= len(world.trainer._parts.inventory.tensors())
+
+
+def test_a_group_stands_as_the_books_say(saver: Counting) -> None:
+    """Live, paused in the host, back again; one tensor on its own tag is paused without its bytes."""
+    both = {"w": torch.ones(4), "v": torch.ones(4)}
+    saver.arena.place({"w": both["w"]}, "actor/base", Backup.CPU)
+    saver.arena.place({"v": both["v"]}, "actor/lost", Backup.NONE)
+    homes = Homes(saver)
+    seen = [homes.standing("frozen-base", both)]
+    saver.arena.pause("actor/lost")
+    seen.append(homes.standing("frozen-base", both))
+    saver.arena.pause("actor/base")
+    seen.append(homes.standing("frozen-base", {"w": both["w"]}))
+    saver.arena.resume("actor/base")
+    seen.append(homes.standing("frozen-base", {}))
+
+    assert seen == [
+        Standing(is_live=True, is_readable=False, is_retained=False, backup="none", lost=()),
+        Standing(is_live=False, is_readable=False, is_retained=False, backup="none", lost=("v",)),
+        Standing(is_live=False, is_readable=True, is_retained=False, backup="cpu", lost=()),
+        Standing(is_live=True, is_readable=True, is_retained=False, backup="unplaced", lost=()),
+    ]
+
+
+def test_a_retained_backup_counts_only_where_every_tensor_has_one() -> None:
+    """The saver keeps the host copy of the last pause; memory that was never paused has none."""
+    arena = HostArena(retain_host_backup=True)
+    held = {"w": torch.ones(4)}
+    arena.place(held, "actor/base", Backup.CPU)
+    homes = Homes(arena)
+    before = homes.standing("frozen-base", held).is_retained
+    arena.pause("actor/base")
+    paused = homes.standing("frozen-base", held).is_retained
+    arena.resume("actor/base")
+
+    assert [before, paused, homes.standing("frozen-base", held).is_retained] == [False, False, True]
+    assert not homes.standing("adapter/A", {**held, "loose": torch.ones(1)}).is_retained
