@@ -81,10 +81,10 @@ class TrainerLifecycle(Planning):
         recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
         self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
         self._runner.count("attach", {"base-file-write": self._parts.file.written_bytes()})
-        gate = SnapshotGate(self._parts, self._runner)
+        self._gate = SnapshotGate(self._parts, self._runner)
         if resident := self._parts.inventory.resident:
             recorder.noted("tensors outside of parameters and buffers stay resident", bytes=resident)
-        self.snapshots.connect(OwnMemory(self._parts), gate, _SHARING[Strategy(config.strategy)])
+        self.snapshots.connect(OwnMemory(self._parts), self._gate, _SHARING[Strategy(config.strategy)])
         self._start_planning()
 
     @property
@@ -245,14 +245,9 @@ class TrainerLifecycle(Planning):
 
         Raises:
             ConfigError: the tag is ``actor``, or the tensors do not cover whole content groups.
-            EventRefused: a step is open; half-trained bytes are of no version.
+            EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`. The tag is as before.
         """
-        with self._runner.turn.of("keep_model"):
-            self._refuse_open_step("keep_model")
-            moved = keep_model(self._parts, tag, tensors)
-            self._runner.count("keep_model", {"snapshot": moved})
-            self._runner.recorder.noted("a model was kept", tag=tag, versions=dict(self.snapshots.versions(tag)))
-            return moved
+        return keep_model(self._parts, self._gate, tag, tensors)
 
     def held_bytes(self) -> dict[str, int]:
         """Bytes held now, by place; :attr:`ledger` has them by tag too."""

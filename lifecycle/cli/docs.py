@@ -12,6 +12,7 @@ from states.render import states_page
 from states.render_adapters import adapters_page
 from states.render_decisions import decisions_page
 from states.render_placement import placement_page
+from states.render_snapshots import snapshots_page
 
 
 def pages() -> dict[str, str]:
@@ -21,6 +22,7 @@ def pages() -> dict[str, str]:
         "attach.md": attach_page(),
         "decisions.md": decisions_page(),
         "placement.md": placement_page(),
+        "snapshots.md": snapshots_page(),
         "states.md": states_page(),
     }
 

@@ -19,6 +19,7 @@ from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition import recovery, verify
 from lifecycle.transition.freed import check_freed
 from lifecycle.transition.gather import content_facts
+from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts, Undo, Work, nothing, undone_by
 from lifecycle.transition.reconcile import write_adapters
 from lifecycle.transition.steps import renew
@@ -183,7 +184,7 @@ def backup_actor(parts: Parts, work: Work) -> Undo:
     lean = parts.config.strategy == Strategy.LEAN
     # The plan was made on the facts of before: what the effects since then have renewed is due as well.
     groups = groups_to_copy(replace(work.facts, contents=content_facts(parts))) if lean else None
-    moved = parts.snapshots.backup(ACTOR, groups)
+    moved = parts.snapshots.take(ACTOR, groups)
     work.count("snapshot", moved)
     work.details["backed_up_bytes"] = moved
     return lambda: parts.snapshots.load(saved)
@@ -244,6 +245,7 @@ def _forget_old(parts: Parts) -> None:
     """Under ``lean`` a copy of the actor is made when it is needed; one of older bytes serves nobody."""
     if parts.config.strategy == Strategy.LEAN:
         parts.snapshots.forget_stale(ACTOR, parts.versions.wanted)
+        lend_again(parts)
     parts.forget_digests()
 
 

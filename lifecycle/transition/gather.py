@@ -11,6 +11,7 @@ from torch import Tensor
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.memory import host
 from lifecycle.saver import Backup, TagInfo
+from lifecycle.transition.copies import with_copy_need
 from lifecycle.transition.parts import Parts, Request
 from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent
 
@@ -33,7 +34,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
     loaded = parts.adapters.loaded() if parts.adapters is not None else {}
     step = runtime.step if runtime.step is not None else request.adapters
     commits = event is TrainerEvent.TRAINED and runtime.step is not None
-    return Facts(
+    facts = Facts(
         **parts.config.facts_settings(),
         active_model=runtime.active_model,
         models=parts.snapshots.backup_tags,
@@ -50,6 +51,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         engines=tuple(_engine_facts(one, contents, parts) for one in request.engines),
         **_memory_facts(parts, event),
     )
+    return with_copy_need(parts, facts, event, loads=request.loads)
 
 
 def pending(parts: Parts) -> tuple[tuple[str, ...], tuple[str, ...]]:

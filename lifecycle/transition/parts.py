@@ -142,6 +142,10 @@ class OwnMemory:
         """Tensor names of a group."""
         return tuple(self._parts.inventory.groups()[group])
 
+    def size_bytes(self, group: str) -> int:
+        """Bytes of all tensors of a group."""
+        return sum(one.numel() * one.element_size() for one in self._parts.inventory.groups()[group].values())
+
     def own_bytes(self, group: str, name: str) -> Tensor:
         """Readable and writable bytes of one tensor."""
         return self._parts.door.own_bytes(name, self._parts.inventory.groups()[group][name])

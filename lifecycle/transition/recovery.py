@@ -170,7 +170,7 @@ def _mend_copies(parts: Parts, group: str) -> list[str]:
     """
     version, mended = parts.versions.region[group], []
     for tag in parts.snapshots.holders(group, version):
-        copy = {name: parts.snapshots.tensor(tag, group, name) for name in parts.inventory.groups()[group]}
+        copy = parts.snapshots.tensors(tag, group)
         if version is not None and _against_version(parts, group, version, copy) not in ("", _UNKNOWN):
             for name, right in parts.own_bytes(group).items():
                 write(copy[name], right)

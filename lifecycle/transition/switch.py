@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lifecycle.memory import regions
+from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts, Undo, Work, undone_by
 from states import groups_to_keep
 
@@ -28,6 +29,7 @@ def restore_model(parts: Parts, work: Work) -> Undo:
             if content.live != content.version_of(work.request.target):
                 work.count(*regions.restore_group(parts, content.group, work.request.target))
         parts.runtime.active_model = work.request.target
+    work.on_commit.append(lambda: lend_again(parts))
     return undo
 
 

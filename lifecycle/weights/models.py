@@ -11,17 +11,23 @@ from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.sync import open_lease
 from lifecycle.weights.digests import same_bytes
+from lifecycle.weights.stored import Gate, Plan
 from states import ACTOR, decide_reads
+from states.guards_snapshots import SnapshotCall
 
 
-def keep_model(parts: Parts, tag: str, tensors: Mapping[str, Tensor] | None) -> int:
+def keep_model(parts: Parts, gate: Gate, tag: str, tensors: Mapping[str, Tensor] | None) -> int:
     """Keep a host copy of a model under *tag*.
 
     Given tensors are compared with the actor's newest bytes, group by group: an equal group gets the
     same version id, so that a switch does not write it.
 
+    Returns:
+        The bytes copied.
+
     Raises:
         ConfigError: the tag is ``actor``, or the tensors do not cover whole content groups.
+        EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`.
 
     Whatever is raised, the tag is as before.
     """
@@ -29,16 +35,37 @@ def keep_model(parts: Parts, tag: str, tensors: Mapping[str, Tensor] | None) -> 
         raise ConfigError('"actor" is the tag of the model that trains; choose another one for a kept model')
     if not isinstance(tag, str) or not tag:
         raise ConfigError(f"{tag!r} is no tag; use a name such as ref, teacher or old_actor")
+    store = parts.snapshots
     if tensors is None:
-        return parts.snapshots.backup(tag)
-    groups, saved = _whole_groups(parts, tensors), parts.snapshots.save()
-    try:
-        return sum(
-            parts.snapshots.keep(tag, group, _version_of(parts, group, held), held) for group, held in groups.items()
-        )
-    except BaseException:
-        parts.snapshots.load(saved)  # half a model, or one of two, is none
-        raise
+        return gate.perform(SnapshotCall.KEEP_MODEL, tag, lambda: store.plan_of_backup(tag), lambda: store.take(tag))
+    given = _Given(parts, tag, tensors)
+    return gate.perform(SnapshotCall.KEEP_MODEL, tag, given.plan, given.keep)
+
+
+class _Given:
+    """Tensors that are to be kept. What they are is found out once it is clear that bytes may be looked at."""
+
+    def __init__(self, parts: Parts, tag: str, tensors: Mapping[str, Tensor]) -> None:
+        self._parts = parts
+        self._tag = tag
+        self._tensors = tensors
+        self._groups: dict[str, tuple[int, dict[str, Tensor]]] = {}
+
+    def plan(self) -> Plan:
+        found = _whole_groups(self._parts, self._tensors)
+        self._groups = {group: (_version_of(self._parts, group, held), held) for group, held in found.items()}
+        puts = tuple((group, version) for group, (version, _) in self._groups.items())
+        return Plan(puts, need_bytes=self._parts.snapshots.would_copy(self._tag, puts))
+
+    def keep(self) -> int:
+        store = self._parts.snapshots
+        saved = store.save()
+        try:
+            kept = self._groups.items()
+            return sum(store.keep(self._tag, group, version, held) for group, (version, held) in kept)
+        except BaseException:
+            store.load(saved)  # half a model, or one of two, is none
+            raise
 
 
 def _whole_groups(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:

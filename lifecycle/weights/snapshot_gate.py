@@ -1,28 +1,27 @@
-"""What a user may do with the snapshots of a trainer, and when."""
+"""The way in for calls of the user's on snapshots: gathers, asks, records. It decides nothing itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from lifecycle.errors import EventRefused
+from lifecycle.transition.copies import host_room_bytes
 from lifecycle.transition.gather import gather
+from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.runner import Runner
-from states import ACTOR, ContentFacts, Facts, Refusal, Source, Verdict
+from lifecycle.weights.stored import Plan
+from states import Facts, Refusal, TrainerEvent
+from states.guards_snapshots import SnapshotAsk, SnapshotCall, decide_snapshot_call
 
 
 class SnapshotGate:
-    """Guards the snapshots like an event: one at a time, refused with a reason, on the record.
+    """Takes a call through decision, deed and record, like an event that moves no state.
 
-    - No call while a step is open: half-trained bytes are of no version.
-    - The ``actor`` copy is spared while another model is in live memory, it may be the only one.
-    - A copy that somebody leases is neither replaced nor dropped.
-    - The last fresh readable copy of a group is neither replaced nor dropped.
-    - A restore does not change which model is active (``switch_model`` does), and does not overwrite
-      bytes that no copy holds or that somebody reads.
-
-    Effects of the controller come here inside their own event and pass.
+    Effects do not come here: they work on :class:`lifecycle.weights.tags.Tags` inside their own event. A call from
+    inside an event of the same thread is refused like any other event; only looking is allowed there.
 
     Args:
         parts: the trainer.
@@ -33,60 +32,47 @@ class SnapshotGate:
         self._parts = parts
         self._runner = runner
 
-    @contextmanager
-    def passing(self, call: str, tag: str) -> Iterator[None]:
-        """Hold the turn while the call is made.
+    def perform(self, call: SnapshotCall, tag: str, plan: Callable[[], Plan], do: Callable[[], int]) -> int:
+        """Decide, do, count and record.
 
         Raises:
-            EventRefused: it may not be made now; nothing changed.
+            EventRefused: it may not be done now. Nothing changed.
+            ReentrantEvent: this thread is inside an event.
+            BusyError: another thread's event did not end in time.
         """
-        if self._runner.turn.is_mine():
+        with self._runner.turn.of(call):
+            self._ask(call, tag, Plan())  # first whether bytes may be looked at at all: a plan may compare them
+            self._ask(call, tag, plan())
+            moved = do()
+            self._runner.count(call, {"snapshot": moved})
+            lend_again(self._parts)
+            store = self._parts.snapshots
+            held = dict(store.versions(tag)) if store.has(tag) else {}
+            self._runner.recorder.noted(call, tag=tag, bytes=moved, versions=held)
+            return moved
+
+    @contextmanager
+    def looking(self, tag: str) -> Iterator[None]:
+        """Hold the turn for a look, so that no transition takes away what is about to be handed out.
+
+        Raises:
+            EventRefused: the trainer is faulted.
+            BusyError: another thread's event did not end in time.
+        """
+        with self._runner.turn.looking():
+            self._ask(SnapshotCall.GET, tag, Plan())
             yield
-            return
-        with self._runner.turn.of(f"snapshots.{call}"):
-            facts = gather(self._parts, Request())
-            because, remedy = _against(call, tag, facts)
-            if because:
-                verdict = Verdict("snapshots-are-safe", holds=False, because=because, remedy=remedy)
-                refusal = Refusal(self._runner.machine.state, f"snapshots.{call}", "", (verdict,))
-                self._runner.recorder.refused(refusal, facts)
-                raise EventRefused(refusal)
-            yield
-            self._runner.recorder.noted(f"snapshots.{call}", tag=tag)
 
+    def _ask(self, call: SnapshotCall, tag: str, plan: Plan) -> None:
+        asked = SnapshotAsk(self._runner.machine.state, call, tag, plan.puts, plan.whole, plan.memory)
+        facts = self._facts(plan.need_bytes)
+        decision = decide_snapshot_call(asked, facts)
+        if isinstance(decision, Refusal):
+            self._runner.recorder.refused(decision, facts)
+            raise EventRefused(decision)
 
-def _against(call: str, tag: str, facts: Facts) -> tuple[str, str]:
-    """Why the call may not be made, and what to do; both empty when it may."""
-    if facts.step_open:
-        return "a step is open", "leave the step() block first"
-    if call == "restore":
-        return _against_restore(tag, facts)
-    if tag == ACTOR and facts.active_model != ACTOR:
-        return f'"{facts.active_model}" is in live memory, the "actor" copy is spared', 'switch_model("actor") first'
-    readers = [one.describe() for one in facts.leases if one.source == f"snapshot:{tag}"]
-    if readers:
-        return f"it is read by: {', '.join(readers)}", "close the lease first"
-    last = [one.group for one in facts.contents if call != "backup" and _is_last_copy(one, tag)]
-    if last:
-        return f"it is the last readable copy of: {', '.join(last)}", "wake_up() first"
-    return "", ""
-
-
-def _against_restore(tag: str, facts: Facts) -> tuple[str, str]:
-    if tag != facts.active_model:
-        return f'"{facts.active_model}" is the active model', f'switch_model("{tag}") instead'
-    replaced = [one for one in facts.contents if one.copy_version(tag) not in (None, one.live)]
-    lost = [one.group for one in replaced if one.live is not None and one.live not in one.kept_versions()]
-    if lost:
-        return f"would be overwritten without a copy: {', '.join(lost)}", f'backup("{tag}") first'
-    readers = [one.describe() for one in facts.leases if one.source == Source.LIVE]
-    if replaced and readers:
-        return f"live weights are read by: {', '.join(readers)}", "close the lease first"
-    return "", ""
-
-
-def _is_last_copy(content: ContentFacts, tag: str) -> bool:
-    if tag not in content.fresh_copies():
-        return False
-    others = [one for one in content.fresh_copies() if one != tag]
-    return not others and content.version not in (content.live, content.saver, content.file)
+    def _facts(self, need_bytes: int) -> Facts:
+        facts = gather(self._parts, Request(), TrainerEvent.UPDATE_WEIGHTS)
+        if not need_bytes:
+            return facts
+        return replace(facts, copy_need_bytes=need_bytes, host_free_bytes=host_room_bytes(self._parts))

@@ -1,36 +1,33 @@
 """Named host copies of the model, with the method names that trainers use today.
 
-A tag holds content groups, each with the version of the bytes it was copied from. A stored group
-never changes: a backup copies what no tag holds in that version into new memory and shares the rest,
-so equal bytes are stored once however many tags hold them, and a failed backup leaves the old copy
-whole. A frozen group that the trainer keeps readable by itself is not copied at all, if the strategy
-says so. A restore is decided by versions too, never by which tag is called active.
+Every method here is a call of the user's: it is decided by :mod:`states.guards_snapshots`, takes the trainer's turn
+and goes on the record. Effects use :class:`lifecycle.weights.tags.Tags` inside the event that was decided. A restore
+is decided by versions, never by which tag is called active.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from torch import Tensor
 
-from lifecycle.errors import ConfigError, LifecycleError, UnknownTag, UnreadableTensor
-from lifecycle.weights.stored import Gate, Sharing, SnapshotSource, Stored, copy_group, host_copy, write_group
+from lifecycle.errors import ConfigError, LifecycleError
+from lifecycle.weights.stored import Gate, Plan, Sharing, SnapshotSource, Stored, host_copy
+from lifecycle.weights.tags import Tags
+from states.guards_snapshots import SnapshotCall
 
 
 @dataclass
-class SnapshotStore:
-    """Host copies by tag. Pinned where CUDA is available. Belongs to one trainer.
+class SnapshotStore(Tags):
+    """Host copies by tag. Belongs to one trainer.
 
     The controller connects it to the trainer's memory; until then only tags can be asked for.
     """
 
-    _tags: dict[str, dict[str, Stored]] = field(default_factory=dict)
-    _source: SnapshotSource | None = None
     _gate: Gate | None = None
-    _sharing: Sharing = Sharing.STORED
 
     def connect(self, source: SnapshotSource, gate: Gate | None = None, sharing: Sharing = Sharing.STORED) -> None:
         """Attach the trainer's memory. Called once by the controller.
@@ -52,23 +49,6 @@ class SnapshotStore:
         if self._source is not None:
             raise ConfigError("this SnapshotStore belongs to a trainer already; give each trainer its own")
 
-    @property
-    def backup_tags(self) -> tuple[str, ...]:
-        """The tags that exist, sorted."""
-        return tuple(sorted(self._tags))
-
-    def has(self, tag: str) -> bool:
-        """Whether the tag exists."""
-        return tag in self._tags
-
-    def versions(self, tag: str) -> Mapping[str, int | None]:
-        """Version of each group that the tag holds; None for a group whose copy was interrupted.
-
-        Raises:
-            UnknownTag: the tag does not exist.
-        """
-        return {group: held.version for group, held in self._tag(tag).items()}
-
     def backup(self, tag: str, groups: tuple[str, ...] | None = None) -> int:
         """Copy the trainer's present bytes into the tag: all groups, or those named.
 
@@ -80,50 +60,17 @@ class SnapshotStore:
 
         Raises:
             UnreadableTensor: the bytes are paused where they cannot be read. The tag is as before.
-            EventRefused: see :class:`lifecycle.weights.snapshot_gate.SnapshotGate`.
+            EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`.
         """
-        with self._passing("backup", tag):
-            source = self._connected()
-            versions = source.versions()
-            wanted = [group for group in versions if groups is None or group in groups]
-            shared = {group: one for group in wanted if (one := self._shared(tag, group, versions[group])) is not None}
-            return self._put(tag, wanted, shared, whole=groups is None)
+        return self._perform(
+            SnapshotCall.BACKUP, tag, lambda: self.plan_of_backup(tag, groups), lambda: self.take(tag, groups)
+        )
 
-    def keep_own(self, tag: str, groups: tuple[str, ...]) -> int:
-        """Copy groups into the tag in bytes of its own, also where it could borrow: they are about to be overwritten.
-
-        Every tag that has the same version shares the copy from then on.
-
-        Returns:
-            The bytes copied.
-        """
-        versions = self._connected().versions()
-        stored = {group: one for group in groups if (one := self._stored(tag, group, versions[group])) is not None}
-        return self._put(tag, list(groups), stored, whole=False)
-
-    def _put(self, tag: str, wanted: list[str], shared: dict[str, Stored], *, whole: bool) -> int:
-        source = self._connected()
-        copied = {group: copy_group(source, group) for group in wanted if group not in shared}
-        present = source.versions()
-        kept = {} if whole else {group: one for group, one in self._tags.get(tag, {}).items() if group in present}
-        self._tags[tag] = {**kept, **shared, **copied}
-        for group, one in copied.items():
-            self._return_what_was_borrowed(group, one)
-        return sum(one.size_bytes() for one in copied.values())
-
-    def keep(self, tag: str, group: str, version: int, tensors: Mapping[str, Tensor]) -> int:
-        """Store given tensors as one group of a tag, unless a tag or the trainer holds that version already.
-
-        Returns:
-            The bytes copied.
-        """
-        stored = self._shared(tag, group, version)
-        moved = 0
-        if stored is None:
-            stored = Stored(version, {name: host_copy(tensor) for name, tensor in tensors.items()})
-            moved = stored.size_bytes()
-        self._tags.setdefault(tag, {})[group] = stored
-        return moved
+    def plan_of_backup(self, tag: str, groups: tuple[str, ...] | None = None) -> Plan:
+        """What a backup would put into the tag, and the bytes that it would copy."""
+        present = self._connected().versions().items()
+        puts = tuple((group, version) for group, version in present if groups is None or group in groups)
+        return Plan(puts, whole=groups is None, need_bytes=self.would_copy(tag, puts))
 
     def get(self, tag: str) -> Mapping[str, Tensor]:
         """Name to tensor of everything the tag holds: the copies themselves, read-only by contract.
@@ -134,30 +81,24 @@ class SnapshotStore:
         Raises:
             UnknownTag: the tag does not exist.
             UnreadableTensor: a borrowed version is gone.
+            EventRefused: the trainer is faulted.
+            BusyError: another thread's event did not end in time.
         """
-        held = self._tag(tag)
-        found = {name: one for group in held for name, one in self._tensors(tag, group, f'get("{tag}")').items()}
-        return MappingProxyType(found)
-
-    def stored(self, tag: str, group: str, version: int) -> Mapping[str, Tensor]:
-        """The tensors of a stored group, which never change and live as long as somebody has them.
-
-        Raises:
-            UnreadableTensor: the tag has no such version of it, in bytes of its own.
-        """
-        held = self._tags.get(tag, {}).get(group)
-        if held is None or held.version != version or held.tensors is None:
-            raise UnreadableTensor(f"version {version} of {group}", f'snapshot "{tag}" does not hold it any more')
-        return held.tensors
+        self._tag(tag)
+        with self._looking(tag):
+            held = self._tag(tag)
+            found = {name: one for group in held for name, one in self._tensors(tag, group, f'get("{tag}")').items()}
+            return MappingProxyType(found)
 
     def tensor(self, tag: str, group: str, name: str) -> Tensor:
-        """The copy of one tensor; see :meth:`get` for who owns it.
+        """The copy of one tensor; see :meth:`get` for who owns it, and what else it raises.
 
         Raises:
-            UnknownTag: the tag does not exist.
             LifecycleError: the tag does not hold the tensor.
         """
-        held = self._tensors(tag, group, f'tensor("{tag}")') if group in self._tag(tag) else {}
+        self._tag(tag)
+        with self._looking(tag):
+            held = self._tensors(tag, group, f'tensor("{tag}")') if group in self._tag(tag) else {}
         if name not in held:
             raise LifecycleError(f'snapshot "{tag}" holds no {name} of {group}; backup("{tag}") again')
         return held[name]
@@ -170,15 +111,33 @@ class SnapshotStore:
 
         Raises:
             UnknownTag: the source does not exist.
-            EventRefused: see :class:`lifecycle.weights.snapshot_gate.SnapshotGate`.
+            EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`.
         """
+        self._tag(src_tag)
+        return self._perform(
+            SnapshotCall.COPY,
+            dst_tag,
+            lambda: self._plan_of_copy(src_tag, dst_tag),
+            lambda: self._copy(src_tag, dst_tag),
+        )
+
+    def _plan_of_copy(self, src_tag: str, dst_tag: str) -> Plan:
+        puts = tuple((group, one.version) for group, one in self._tag(src_tag).items())
+        need = sum(one.size_bytes() for one in self._new_copies(src_tag, dst_tag).values())
+        return Plan(puts, whole=True, need_bytes=need)
+
+    def _new_copies(self, src_tag: str, dst_tag: str) -> dict[str, Stored]:
+        """What a copy has to copy: nothing where groups are shared, or the destination has the version already."""
+        if self._sharing is not Sharing.NOTHING:
+            return {}
         source = self._tag(src_tag)
-        with self._passing("copy", dst_tag):
-            if self._sharing is not Sharing.NOTHING:
-                self._tags[dst_tag] = dict(source)
-                return 0
-            self._tags[dst_tag] = {group: _duplicate(one) for group, one in source.items()}
-            return sum(one.size_bytes() for one in self._tags[dst_tag].values())
+        return {group: one for group, one in source.items() if self._stored(dst_tag, group, one.version) is None}
+
+    def _copy(self, src_tag: str, dst_tag: str) -> int:
+        copied = {group: _duplicate(one) for group, one in self._new_copies(src_tag, dst_tag).items()}
+        shared = self._tag(src_tag) if self._sharing is not Sharing.NOTHING else self._tags.get(dst_tag, {})
+        self._tags[dst_tag] = {group: copied.get(group) or shared[group] for group in self._tag(src_tag)}
+        return sum(one.size_bytes() for one in copied.values())
 
     def restore(self, tag: str) -> int:
         """Write the tag's bytes into the trainer's memory, where they differ in version.
@@ -191,119 +150,36 @@ class SnapshotStore:
 
         Raises:
             UnknownTag: the tag does not exist.
-            UnreadableTensor: the trainer's memory is paused where it cannot be written.
+            EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`.
         """
-        held = self._tag(tag)
-        with self._passing("restore", tag):
-            return sum(self.restore_group(tag, group) for group in held)
-
-    def restore_group(self, tag: str, group: str) -> int:
-        """Write one group of a tag into the trainer's memory, if its version differs; see :meth:`restore`."""
-        source = self._connected()
-        present = source.versions()
-        held = self._tag(tag)[group]
-        if group not in present or held.version is None or present[group] == held.version:
-            return 0
-        return write_group(source, group, held.version, self._tensors(tag, group, f'restore("{tag}")'))
+        self._tag(tag)
+        return self._perform(
+            SnapshotCall.RESTORE,
+            tag,
+            lambda: Plan(memory=tuple(self._connected().versions().items())),
+            lambda: sum(self.restore_group(tag, group) for group in self._tag(tag)),
+        )
 
     def release(self, tag: str) -> None:
         """Drop a tag and its memory.
 
         Raises:
             UnknownTag: the tag does not exist.
-            EventRefused: see :class:`lifecycle.weights.snapshot_gate.SnapshotGate`.
+            EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`.
         """
         self._tag(tag)
-        with self._passing("release", tag):
-            del self._tags[tag]
+        self._perform(SnapshotCall.RELEASE, tag, lambda: Plan(whole=True), lambda: self._drop(tag))
 
-    def holders(self, group: str, version: int | None) -> tuple[str, ...]:
-        """The tags that hold bytes of this version of a group, sorted; none for a version that is unknown."""
-        if version is None:
-            return ()
-        return tuple(
-            tag
-            for tag in self.backup_tags
-            if (one := self._tags[tag].get(group)) and one.version == version and one.tensors is not None
-        )
+    def _drop(self, tag: str) -> int:
+        self._tag(tag)
+        del self._tags[tag]
+        return 0
 
-    def borrowers(self, group: str) -> tuple[str, ...]:
-        """The tags that have this group without bytes of their own, sorted."""
-        return tuple(tag for tag in self.backup_tags if (one := self._tags[tag].get(group)) and one.tensors is None)
+    def _perform(self, call: SnapshotCall, tag: str, plan: Callable[[], Plan], do: Callable[[], int]) -> int:
+        return do() if self._gate is None else self._gate.perform(call, tag, plan, do)
 
-    def host_bytes(self) -> int:
-        """Host bytes of all copies, each counted once."""
-        return sum(self.host_bytes_by_tag().values())
-
-    def host_bytes_by_tag(self) -> dict[str, int]:
-        """Host bytes by tag; what several tags share counts for the first of them."""
-        counted: set[int] = set()
-        found: dict[str, int] = {}
-        for tag in self.backup_tags:
-            new = {id(one): one for one in self._tags[tag].values() if id(one) not in counted}
-            counted |= new.keys()
-            found[tag] = sum(one.size_bytes() for one in new.values())
-        return found
-
-    def forget(self, group: str) -> None:
-        """Drop a group from every tag: whoever gets its name next has other bytes, and maybe another slot."""
-        for groups in self._tags.values():
-            groups.pop(group, None)
-
-    def forget_stale(self, tag: str, wanted: Mapping[str, int]) -> None:
-        """Drop the groups of a tag that hold another version than the one that is wanted of them."""
-        held = self._tags.get(tag, {})
-        for group in [group for group, one in held.items() if one.version != wanted.get(group)]:
-            del held[group]
-        if tag in self._tags and not held:
-            del self._tags[tag]
-
-    def save(self) -> dict[str, dict[str, Stored]]:
-        """The books as they are, for :meth:`load`. Copies no bytes."""
-        return {tag: dict(groups) for tag, groups in self._tags.items()}
-
-    def load(self, saved: dict[str, dict[str, Stored]]) -> None:
-        """Undo: the tags as they were at :meth:`save`."""
-        self._tags = {tag: dict(groups) for tag, groups in saved.items()}
-
-    def _shared(self, tag: str, group: str, version: int | None) -> Stored | None:
-        """What serves as the tag's copy of this version without copying a byte, None when a copy is needed."""
-        stored = self._stored(tag, group, version)
-        borrows = self._sharing is Sharing.BORROWED and self._connected().lends(group, version)
-        return Stored(version, None) if stored is None and borrows else stored
-
-    def _stored(self, tag: str, group: str, version: int | None) -> Stored | None:
-        if version is None:
-            return None
-        tags = (tag,) if self._sharing is Sharing.NOTHING else (tag, *self.backup_tags)
-        found = (one for each in tags if (one := self._tags.get(each, {}).get(group)) and one.version == version)
-        return next((one for one in found if one.tensors is not None), None)
-
-    def _return_what_was_borrowed(self, group: str, stored: Stored) -> None:
-        for groups in self._tags.values():
-            one = groups.get(group)
-            if one is not None and one.tensors is None and one.version == stored.version:
-                groups[group] = stored
-
-    def _tensors(self, tag: str, group: str, holder: str) -> Mapping[str, Tensor]:
-        held = self._tag(tag)[group]
-        if held.tensors is not None:
-            return held.tensors
-        assert held.version is not None  # what is borrowed has a version
-        return self._connected().lent(holder, group, held.version)
-
-    def _tag(self, tag: str) -> dict[str, Stored]:
-        if tag not in self._tags:
-            raise UnknownTag(tag, self.backup_tags)
-        return self._tags[tag]
-
-    def _passing(self, call: str, tag: str) -> AbstractContextManager[None]:
-        return nullcontext() if self._gate is None else self._gate.passing(call, tag)
-
-    def _connected(self) -> SnapshotSource:
-        if self._source is None:
-            raise LifecycleError("this SnapshotStore is not connected; give it to TrainerLifecycle(snapshots=...)")
-        return self._source
+    def _looking(self, tag: str) -> AbstractContextManager[None]:
+        return nullcontext() if self._gate is None else self._gate.looking(tag)
 
 
 def _duplicate(stored: Stored) -> Stored:

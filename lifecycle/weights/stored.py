@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,6 +10,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from states.guards_snapshots import SnapshotCall
 
 
 class Sharing(StrEnum):
@@ -24,14 +26,42 @@ class Sharing(StrEnum):
     BORROWED = "borrowed"
 
 
-class Gate(Protocol):
-    """Decides whether a call may be made, and holds the trainer's turn while it is."""
+@dataclass(frozen=True)
+class Plan:
+    """What a call of the user's would do; see :class:`states.guards_snapshots.SnapshotAsk`.
 
-    def passing(self, call: str, tag: str) -> AbstractContextManager[None]:
-        """Enter to make the call.
+    Attributes:
+        puts: (group, version) that the tag would hold of these groups.
+        whole: whatever else the tag holds is dropped.
+        memory: (group, version) in the trainer's memory, for a call that writes there.
+        need_bytes: host bytes that would be copied.
+    """
+
+    puts: tuple[tuple[str, int | None], ...] = ()
+    whole: bool = False
+    memory: tuple[tuple[str, int | None], ...] = ()
+    need_bytes: int = 0
+
+
+class Gate(Protocol):
+    """Decides whether a call of the user's may be made, and holds the trainer's turn while it is."""
+
+    def perform(self, call: SnapshotCall, tag: str, plan: Callable[[], Plan], do: Callable[[], int]) -> int:
+        """Decide on a plan, carry it out and count the bytes that *do* says it has moved.
+
+        Returns:
+            Those bytes.
 
         Raises:
-            EventRefused: it may not be made now.
+            EventRefused: it may not be done now. Nothing changed.
+            ReentrantEvent: this thread is inside an event.
+        """
+
+    def looking(self, tag: str) -> AbstractContextManager[None]:
+        """Enter to look at a tag: no transition of another thread takes its bytes away meanwhile.
+
+        Raises:
+            EventRefused: it may not be looked at now.
         """
 
 
@@ -43,6 +73,9 @@ class SnapshotSource(Protocol):
 
     def names(self, group: str) -> tuple[str, ...]:
         """Tensor names of a group."""
+
+    def size_bytes(self, group: str) -> int:
+        """Bytes of all tensors of a group."""
 
     def own_bytes(self, group: str, name: str) -> Tensor:
         """Readable and writable bytes of one tensor."""
@@ -89,11 +122,15 @@ def write_group(source: SnapshotSource, group: str, version: int | None, tensors
 
     Returns:
         The bytes written.
+
+    Raises:
+        UnreadableTensor: its memory is paused where it cannot be written. Nothing was written or marked.
     """
+    into = {name: source.own_bytes(group, name) for name in tensors}
     source.written(group, None)
-    for name, value in tensors.items():
-        with torch.no_grad():
-            source.own_bytes(group, name).copy_(value)
+    with torch.no_grad():
+        for name, value in tensors.items():
+            into[name].copy_(value)
     source.written(group, version)
     return sum(one.numel() * one.element_size() for one in tensors.values())
 

@@ -152,13 +152,17 @@ def test_the_last_readable_copy_cannot_be_released(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_neither_replaced_nor_dropped_under_a_reader() -> None:
-    """A lease over a snapshot pins it."""
+    """A lease over a snapshot pins it; a backup that finds the same versions replaces nothing."""
     world = make_world(strategy="duplicate")
+    store = world.trainer.snapshots
+    store.backup("old")
+    world.train("A")
     world.trainer.sleep(offload=True)
-    with world.trainer.weights("reader"):
-        for call in (world.trainer.snapshots.backup, world.trainer.snapshots.release):
+    with world.trainer.weights("reader", groups=["adapter/A"]):
+        assert store.backup("actor") == 0
+        for call in (lambda: store.copy(src_tag="old", dst_tag="actor"), lambda: store.release("actor")):
             with pytest.raises(EventRefused, match="read by: reader"):
-                call("actor")
+                call()
 
 
 def test_half_trained_bytes_are_never_kept() -> None:
