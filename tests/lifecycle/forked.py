@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -31,7 +31,12 @@ class Forked:
 
     Args:
         run: gets something to say things with: ``say(WHAT, KEY=VALUE)``.
+
+    Attributes:
+        living: those that were not killed yet.
     """
+
+    living: ClassVar[list[Forked]] = []
 
     def __init__(self, run: Callable[[Say], None]) -> None:
         here, there = os.pipe()
@@ -40,6 +45,7 @@ class Forked:
             os.close(here)
             _run(run, there)
         os.close(there)
+        self.living.append(self)
         self._said: TextIOWrapper = os.fdopen(here, encoding="utf-8")
 
     def wait_for(self, what: str) -> dict[str, Any]:
@@ -57,6 +63,7 @@ class Forked:
 
     def kill(self) -> None:
         """End it with SIGKILL, at once."""
+        self.living.remove(self)
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self._said.close()

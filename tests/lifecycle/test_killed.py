@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,14 @@ from tests.lifecycle.forked import SETTINGS, Forked, live, restart, trainer
 
 KILLS = 10
 POINTS = ("starts", "sleeps", "offloads", "wakes", "loads", "loads")
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Those that a failed test has not killed."""
+    yield
+    for one in tuple(Forked.living):
+        one.kill()
 
 
 def content(folder: Path, names: list[str]) -> dict[str, tuple[int, bytes]]:
