@@ -96,11 +96,13 @@ def restore_group(parts: Parts, group: str, model: str) -> tuple[str, int]:
     Returns:
         The kind of the source, as :meth:`lifecycle.transition.parts.Work.count` takes it, and the bytes written.
     """
-    wanted = parts.versions.wanted.get(group)
-    if model != ACTOR and parts.snapshots.has(model):
-        kept = parts.snapshots.versions(model).get(group)
-        wanted = wanted if kept is None else kept
-    return write_version(parts, group, wanted)
+    return write_version(parts, group, version_of(parts, group, model))
+
+
+def version_of(parts: Parts, group: str, model: str) -> int | None:
+    """What a model consists of; a group that it keeps no copy of it shares with the actor."""
+    kept = parts.snapshots.versions(model).get(group) if model != ACTOR and parts.snapshots.has(model) else None
+    return parts.versions.wanted.get(group) if kept is None else kept
 
 
 def write_version(parts: Parts, group: str, version: int | None) -> tuple[str, int]:

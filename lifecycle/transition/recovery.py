@@ -13,7 +13,7 @@ from lifecycle.transition.parts import Parts, Undo, Work, nothing
 from lifecycle.transition.verify import moments, note_what_is_not, own_bytes
 from lifecycle.weights.digests import digest
 from lifecycle.weights.door import write
-from states import OFFLOADED, TrainerState, Verify
+from states import FROZEN_BASE, OFFLOADED, TrainerState, Verify
 
 _UNKNOWN = "unknown"
 
@@ -61,7 +61,8 @@ def verify_and_mend(parts: Parts, work: Work) -> Undo:
     """Compare the bytes with the digests of their versions, or with what was noted before the pause; mend them.
 
     What differs is mended from a copy, and copies that have gone bad from what is right. Groups without a
-    digest or a note, or whose bytes cannot be read in the target state, are named as unverified in the outcome.
+    digest or a note, or whose bytes cannot be read in the target state, are named as unverified in the outcome,
+    also those that were mended from a copy of which nothing is known.
 
     Raises:
         DigestMismatch: bytes are wrong or lost and no copy of their version is right.
@@ -77,7 +78,7 @@ def verify_and_mend(parts: Parts, work: Work) -> Undo:
         if problem == _UNKNOWN:
             unverified.append(group)
         elif problem:
-            _mend(parts, group, problem)
+            unverified += [] if _mend(parts, group, problem) else [group]
             mended.append(group)
         else:
             mended += [f"{group} in {tag}" for tag in _mend_copies(parts, group)]
@@ -141,25 +142,53 @@ def _is_in_the_file(parts: Parts, group: str) -> bool:
     return away and parts.file.version == parts.versions.wanted[group]
 
 
-def _mend(parts: Parts, group: str, problem: str) -> None:
-    """Write the group from the first copy that proves right: the base file, then each snapshot that has it.
+def _mend(parts: Parts, group: str, problem: str) -> bool:
+    """Write the group from a copy that proves right, or where none does from one that nobody can judge.
+
+    Of the version that was there, else of the one that the active model consists of. Copies are judged before they
+    are written: what was written would be judged by itself.
+
+    Returns:
+        Whether the copy proved right.
 
     Raises:
-        DigestMismatch: none is.
+        DigestMismatch: there is no copy, or each is known to be wrong.
     """
+    wrong, unjudged = [], None
+    for version, tag in _copies(parts, group):
+        found = _against_version(parts, group, version, parts.snapshots.tensors(tag, group)) if tag else ""
+        if not found:
+            _write_copy(parts, group, version, tag)
+            return True
+        if found == _UNKNOWN:
+            unjudged = unjudged or (version, tag)
+        else:
+            wrong.append(tag)
+    if unjudged is not None:
+        _write_copy(parts, group, *unjudged)
+        return False
     parts.versions.region[group] = None
-    regions.restore_group(parts, group, parts.runtime.active_model)
-    holders = parts.snapshots.holders(group, parts.versions.region[group])
-    for tag in ("", *holders):
-        if tag:
-            parts.versions.region[group] = None
-            parts.snapshots.restore_group(tag, group)
-        version = parts.versions.region[group]
-        if version is not None and _problem(parts, group, version) in ("", _UNKNOWN):
-            _mend_copies(parts, group)
-            return
+    raise DigestMismatch(group, f"{problem}; nor are those of: {', '.join(wrong)}" if wrong else problem, ())
+
+
+def _copies(parts: Parts, group: str) -> list[tuple[int, str]]:
+    """Where the group can be written from: version and tag, no tag for the base file, which was compared in full."""
+    versions = (parts.versions.region[group], regions.version_of(parts, group, parts.runtime.active_model))
+    found: list[tuple[int, str]] = []
+    for version in dict.fromkeys(one for one in versions if one is not None):
+        if group == FROZEN_BASE and parts.file.version == version:
+            found.append((version, ""))
+        found += [(version, tag) for tag in parts.snapshots.holders(group, version)]
+    return found
+
+
+def _write_copy(parts: Parts, group: str, version: int, tag: str) -> None:
     parts.versions.region[group] = None
-    raise DigestMismatch(group, f"{problem}; nor are those of: {', '.join(holders)}" if holders else problem, ())
+    if tag:
+        parts.snapshots.restore_group(tag, group)
+    else:
+        regions.write_version(parts, group, version)
+    _mend_copies(parts, group)
 
 
 def _mend_copies(parts: Parts, group: str) -> list[str]:
