@@ -78,8 +78,8 @@ class Ledger:
 
     Attributes:
         held: bytes by place and tag.
-        moved: bytes by (event, kind); ``attach`` and ``keep_model`` stand among the events. Transitions that failed
-            count for what they moved until then. The kinds are those of
+        moved: bytes by (event, kind); ``attach`` and the calls of :class:`states.guards_snapshots.SnapshotCall` stand
+            among the events. Transitions that failed count for what they moved until then. The kinds are those of
             :meth:`lifecycle.transition.parts.Work.count`.
     """
 

@@ -57,6 +57,10 @@ class Strategy(StrEnum):
 
     ``lean`` makes one only of what could not be read otherwise, ``reference`` is the rule of the reference
     change, ``duplicate`` always keeps a full ``actor`` copy, and every kept model holds one of its own.
+
+    A switch to a model with another frozen base overwrites the actor's. Without a base file ``lean`` copies it then,
+    once: the copy stays as long as a model with another base is kept, for the next switch would need it again, and
+    is given up when none is left. ``reference`` holds that copy from the first step on.
     """
 
     LEAN = "lean"

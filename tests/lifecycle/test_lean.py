@@ -243,19 +243,96 @@ def test_a_retained_backup_serves_what_is_frozen_and_nothing_else() -> None:
     assert (adapter.retained, adapter.saver_is_fresh()) == (True, False)
 
 
-def test_the_actors_base_is_read_from_a_retained_backup_while_another_model_is_live() -> None:
-    """Zero copy: neither a copy of the actor's base nor a switch back is needed to read it."""
-    world = make_world(arena=HostArena(retain_host_backup=True), with_ref=True)
+@pytest.mark.parametrize("retain", [False, True])
+def test_the_actors_base_is_read_in_place_from_the_copy_that_the_switch_made(*, retain: bool) -> None:
+    """While another model is live. A retained backup holds it too, until the next pause: nothing may rely on it."""
+    world = make_world(arena=HostArena(retain_host_backup=retain), with_ref=True)
     before = world.weights()
     offloaded(world)
     world.trainer.wake_up()
     world.trainer.keep_model("ref", another_base(world))
-    world.trainer.switch_model("ref")
+    switched = world.trainer.switch_model("ref")
+    assert isinstance(switched, Moved)
+    assert dict(switched.moved)["snapshot"] == 2 * FROZEN_BYTES
+    content = world.trainer.facts().content(FROZEN_BASE)
+    assert content is not None
+    assert content.saver_is_fresh() is retain
     with world.trainer.weights("export", groups=[FROZEN_BASE]) as lease:
-        sources = dict(lease.sources)
+        assert set(lease.sources) == {"snapshot:actor"}
+        kept = world.trainer.snapshots.tensor("actor", FROZEN_BASE, "up")
+        assert lease["up"].data_ptr() == kept.data_ptr()
 
-    assert set(sources) <= {"saver-backup", "snapshot:actor"}
     assert {name: one for name, one in world.weights().items() if name in before} == before
+
+
+def _visit_another_base(world: World) -> None:
+    world.trainer.keep_model("ref", another_base(world))
+    world.trainer.keep_model("old_actor")
+    world.trainer.switch_model("ref")
+    world.trainer.switch_model("actor")
+
+
+def test_the_copy_that_a_switch_to_another_base_made_is_given_up_when_no_such_model_is_left() -> None:
+    """As long as one is kept the next switch would copy it again; then one host copy is enough, and tags borrow it."""
+    world = make_world(with_ref=True)
+    before, base = world.weights(), world.model.up.detach().clone()
+    _visit_another_base(world)
+    assert world.trainer.snapshots.holders(FROZEN_BASE, _version(world)) == ("actor", "old_actor")
+    world.trainer.snapshots.release("ref")
+
+    assert world.trainer.snapshots.holders(FROZEN_BASE, _version(world)) == ()
+    assert world.trainer.snapshots.borrowers(FROZEN_BASE) == ("actor", "old_actor")
+    assert world.trainer.held_bytes()["snapshots"] < FROZEN_BYTES
+    offloaded(world)
+    assert torch.equal(world.trainer.snapshots.get("old_actor")["up"], base)
+    world.trainer.wake_up()
+    assert world.weights() == before
+
+
+@pytest.mark.parametrize("how", ["replaced", "backed up"])
+def test_it_is_given_up_too_when_the_other_model_takes_the_actors_base(how: str) -> None:
+    """Whatever call leaves no other base behind."""
+    world = make_world(with_ref=True)
+    _visit_another_base(world)
+    same = {name: one.detach().clone() for name, one in world.trainer._parts.inventory.base[FROZEN_BASE].items()}
+    if how == "replaced":
+        world.trainer.keep_model("ref", same)
+    else:
+        world.trainer.snapshots.backup("ref")
+
+    assert world.trainer.snapshots.holders(FROZEN_BASE, _version(world)) == ()
+
+
+def test_a_copy_that_somebody_reads_is_given_up_when_the_reader_is_gone() -> None:
+    """A lease pins what it reads; what was missed is made up for at the next commit."""
+    world = make_world(with_ref=True)
+    world.trainer.keep_model("ref", another_base(world))
+    world.trainer.switch_model("ref")
+    lease = world.trainer.weights("exporter", groups=[FROZEN_BASE])
+    assert set(lease.sources) == {"snapshot:actor"}
+    world.trainer._parts.runtime.active_model = "actor"
+    world.trainer._parts.versions.region[FROZEN_BASE] = _version(world)
+    world.trainer.snapshots.release("ref")
+    assert world.trainer.snapshots.holders(FROZEN_BASE, _version(world)) == ("actor",)
+    lease.close()
+    world.train("A")
+
+    assert world.trainer.snapshots.holders(FROZEN_BASE, _version(world)) == ()
+
+
+def test_a_copy_of_bytes_that_a_pause_would_hide_is_never_given_up(tmp_path: Path) -> None:
+    """Nobody could read them while the trainer is offloaded."""
+    world = adopted_world(Backup.NONE, tmp_path)
+    world.trainer.sleep()
+    world.trainer.wake_up()
+    world.trainer.keep_model("ref")
+    world.trainer.snapshots.release("ref")
+
+    assert world.trainer.snapshots.holders(FROZEN_BASE, _version(world)) == ("actor",)
+
+
+def _version(world: World) -> int:
+    return world.trainer._parts.versions.wanted[FROZEN_BASE]
 
 
 def test_a_copy_of_the_actor_that_training_made_stale_is_given_back() -> None:
@@ -368,36 +445,59 @@ def test_lean_serves_what_reference_serves_bit_for_bit_and_never_holds_or_copies
     settings: dict[str, object], tmp_path: Path
 ) -> None:
     """The same run under both: the same bytes at each step, in the trainer and in the engine."""
-    told = {strategy: _run(strategy, settings, tmp_path / strategy) for strategy in ("lean", "reference")}
+    _compare({strategy: _run(strategy, settings, tmp_path / strategy) for strategy in ("lean", "reference")})
 
+
+@pytest.mark.parametrize("name", [name for name, settings in SCRIPTS.items() if settings.get("with_ref")])
+@pytest.mark.parametrize("changes", [{}, IN_FILE, ON_DISK], ids=["cpu", "cpu-file", "disk"])
+def test_lean_holds_and_copies_no_more_also_where_each_turn_switches_to_another_base_and_back(
+    name: str, changes: dict[str, object], tmp_path: Path
+) -> None:
+    """The base is copied at the first of those switches; the copy stays, since the next one would need it again."""
+    settings = SCRIPTS[name] | changes
+    told = {one: _run(one, settings, tmp_path / one, turns=3, other_base=True) for one in ("lean", "reference")}
+    _compare(told)
+
+
+def _compare(told: dict[str, list[tuple[object, ...]]]) -> None:
     for lean, reference in zip(told["lean"], told["reference"], strict=True):
         assert lean[0] == reference[0]
         assert lean[1:3] == reference[1:3], lean[0]
         assert lean[3] <= reference[3], f"{lean[0]} holds more"
-    assert sum(one[4] for one in told["lean"]) <= sum(one[4] for one in told["reference"])
+        assert lean[4] <= reference[4], f"until {lean[0]} it copied more"
 
 
-def _run(strategy: str, settings: dict[str, object], folder: Path) -> list[tuple[object, ...]]:
-    """What a run shows at each step: name, weights, the engine's digests, host bytes held, bytes copied."""
+def _run(
+    strategy: str, settings: dict[str, object], folder: Path, *, turns: int = 2, other_base: bool = False
+) -> list[tuple[object, ...]]:
+    """What a run shows at each step: name, weights, the engine's digests, host bytes held, bytes copied since attach.
+
+    Args:
+        strategy: of the run.
+        settings: its configuration.
+        folder: for files, made here.
+        turns: how often it trains and hands over.
+        other_base: ref has another frozen base than the actor, and each turn switches to it and back.
+    """
     folder.mkdir()
     torch.manual_seed(3)
     world, engine = lean_world(folder, strategy=strategy, **settings), FakeEngine()
     if settings.get("with_ref"):
-        world.trainer.keep_model("ref")
+        world.trainer.keep_model("ref", another_base(world) if other_base else None)
     rows: list[tuple[object, ...]] = []
 
-    def note(name: str, outcome: object) -> None:
+    def note(name: str, _: object = None) -> None:
         held = world.trainer.held_bytes()
-        moved = dict(outcome.moved) if isinstance(outcome, Moved) else {}
-        copied = sum(count for kind, count in moved.items() if kind != "sync")
+        copied = sum(count for (_, kind), count in world.trainer.ledger.moved.items() if kind != "sync")
         rows.append((name, world.weights(), dict(engine.digests), held["saver_host"] + held["snapshots"], copied))
 
-    for turn in range(2):
+    note("attached")
+    for turn in range(turns):
         world.trainer.begin_step(["A"])
         world.backward("A")
         world.optimizers[0].step()
         note("trained", world.trainer.trained())
-        if turn:
+        if turn == 1:
             world.host.register("C", 2)
             note("reconciled", world.trainer.reconcile_adapters())
         note("sleep", world.trainer.sleep())
@@ -406,6 +506,6 @@ def _run(strategy: str, settings: dict[str, object], folder: Path) -> list[tuple
         note("update", world.trainer.update_weights([engine]))
         note("wake", world.trainer.wake_up())
         if settings.get("with_ref"):
-            note("ref", world.trainer.switch_model("ref") if turn == 0 else None)
+            note("ref", world.trainer.switch_model("ref") if other_base or turn == 0 else None)
             note("actor", world.trainer.switch_model("actor"))
     return rows
