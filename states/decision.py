@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from states.effects import Effect
 from states.errors import TableError
@@ -76,6 +77,16 @@ class NoChange(NotABool):
 Decision = Step | Refusal | NoChange
 
 
+def _grouped(table: tuple[Row, ...]) -> dict[tuple[TrainerState, TrainerEvent], list[Row]]:
+    found: dict[tuple[TrainerState, TrainerEvent], list[Row]] = {}
+    for row in table:
+        found.setdefault((row.source, row.event), []).append(row)
+    return found
+
+
+_ROWS: Final = _grouped(TABLE)
+
+
 def decide(state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tuple[Row, ...] = TABLE) -> Decision:
     """Decide what *event* does in *state*, given the facts. Pure: equal arguments, equal answer.
 
@@ -92,7 +103,7 @@ def decide(state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tup
     Raises:
         TableError: two rows hold at once. The library's own table is enumerated against this.
     """
-    rows = [row for row in table if row.source is state and row.event is event]
+    rows = _ROWS.get((state, event), ()) if table is TABLE else _grouped(table).get((state, event), ())
     asked = [(row, tuple(selector(facts) for selector in row.when)) for row in rows]
     chosen = [(row, verdicts) for row, verdicts in asked if all(verdicts)]
     if len(chosen) > 1:

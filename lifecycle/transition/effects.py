@@ -19,13 +19,12 @@ from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition import recovery, verify
 from lifecycle.transition.freed import check_freed
 from lifecycle.transition.gather import content_facts
-from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts, Undo, Work, nothing, undone_by
 from lifecycle.transition.reconcile import write_adapters
-from lifecycle.transition.steps import renew
+from lifecycle.transition.steps import forget_old, renew
 from lifecycle.transition.switch import keep_outgoing, restore_model
 from lifecycle.transition.sync import send_weights
-from states import ACTOR, FROZEN_BASE, Effect, Strategy, groups_to_copy
+from states import ACTOR, FROZEN_BASE, Effect, groups_to_copy
 
 
 def keep_gradients(parts: Parts, work: Work) -> Undo:
@@ -181,9 +180,8 @@ def return_gradients(parts: Parts, work: Work) -> Undo:
 def backup_actor(parts: Parts, work: Work) -> Undo:
     """``backup("actor")``: copy the groups whose version the copy lacks; under ``lean`` those that a pause hides."""
     saved = parts.snapshots.save()
-    lean = parts.config.strategy == Strategy.LEAN
     # The plan was made on the facts of before: what the effects since then have renewed is due as well.
-    groups = groups_to_copy(replace(work.facts, contents=content_facts(parts))) if lean else None
+    groups = groups_to_copy(replace(work.facts, contents=content_facts(parts)))
     moved = parts.snapshots.take(ACTOR, groups)
     work.count("snapshot", moved)
     work.details["backed_up_bytes"] = moved
@@ -231,7 +229,7 @@ def commit_versions(parts: Parts, work: Work) -> Undo:
     names = parts.parameter_names(groups)
     runtime.step, runtime.loads, runtime.accumulated = None, False, accumulated - set(groups)
     work.on_commit.append(lambda: parts.gradients.lead_home(names, keep=False))
-    work.on_commit.append(lambda: _forget_old(parts))
+    work.on_commit.append(lambda: forget_old(parts))
     work.details["versions"] = {group: parts.versions.wanted[group] for group in renewed}
 
     def undo() -> None:
@@ -239,14 +237,6 @@ def commit_versions(parts: Parts, work: Work) -> Undo:
         runtime.step, runtime.loads, runtime.accumulated = step, loads, accumulated
 
     return undo
-
-
-def _forget_old(parts: Parts) -> None:
-    """Under ``lean`` a copy of the actor is made when it is needed; one of older bytes serves nobody."""
-    if parts.config.strategy == Strategy.LEAN:
-        parts.snapshots.forget_stale(ACTOR, parts.versions.wanted)
-        lend_again(parts)
-    parts.forget_digests()
 
 
 EFFECTS: Final[dict[Effect, Callable[[Parts, Work], Undo]]] = {

@@ -162,7 +162,7 @@ class OwnMemory:
         parts = self._parts
         if group != FROZEN_BASE or version is None:
             return False
-        if parts.file.version == version:
+        if parts.file.version == version == parts.versions.wanted.get(group):  # another one is let go of at a commit
             return True
         kinds = {parts.backup_kind(one) for one in parts.inventory.base[group].values() if one.numel()}
         return parts.versions.region.get(group) == version and kinds <= {None, Backup.CPU}

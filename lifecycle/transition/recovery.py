@@ -10,6 +10,7 @@ from lifecycle.errors import DigestMismatch, UnreadableTensor
 from lifecycle.memory import regions
 from lifecycle.saver import Backup
 from lifecycle.transition.parts import Parts, Undo, Work, nothing
+from lifecycle.transition.steps import abort_step
 from lifecycle.transition.verify import moments, note_what_is_not, own_bytes
 from lifecycle.weights.digests import digest
 from lifecycle.weights.door import write
@@ -38,7 +39,9 @@ def drive_tags(parts: Parts, work: Work) -> Undo:
         parts.gradients.drop_kept()
         if parts.groups is not None:
             parts.groups.rebuild()
-    parts.runtime.step, parts.runtime.loads, parts.runtime.origin = None, False, None
+    if parts.runtime.step is not None:
+        abort_step(parts)  # nobody commits it any more: what it may have changed is of no version that was told
+    parts.runtime.origin = None
     return nothing
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lifecycle.errors import LifecycleError
+from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.digests import digest
-from states import BUFFERS, FROZEN_BASE, TRAINABLE_BASE
+from states import ACTOR, BUFFERS, FROZEN_BASE, TRAINABLE_BASE, Strategy
 
 
 class TrainingStep:
@@ -54,6 +55,15 @@ def abort_step(parts: Parts) -> None:
     keep = bool(parts.runtime.accumulated & set(groups))
     parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
     parts.runtime.step, parts.runtime.loads = None, False
+    forget_old(parts)
+
+
+def forget_old(parts: Parts) -> None:
+    """Under ``lean`` a copy of the actor is made when it is needed; one of older bytes serves nobody."""
+    if parts.config.strategy == Strategy.LEAN:
+        parts.snapshots.forget_stale(ACTOR, parts.versions.wanted)
+        lend_again(parts)
+    parts.forget_digests()
 
 
 def renew(parts: Parts, groups: Iterable[str]) -> tuple[str, ...]:

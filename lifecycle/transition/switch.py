@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from lifecycle.memory import regions
 from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts, Undo, Work, undone_by
-from states import groups_to_keep
+from states import groups_to_keep, keeper_of
 
 
 def keep_outgoing(parts: Parts, work: Work) -> Undo:
-    """Copy what the switch is about to overwrite and nothing else holds, under the tag of the outgoing model."""
-    saved = parts.snapshots.save()
-    work.count("snapshot", parts.snapshots.keep_own(parts.runtime.active_model, groups_to_keep(work.facts)))
+    """Copy what the switch is about to overwrite and nothing else holds, under the tag that it belongs to."""
+    saved, due = parts.snapshots.save(), groups_to_keep(work.facts)
+    with undone_by(lambda: parts.snapshots.load(saved)):
+        for content in work.facts.contents:
+            if content.group in due:
+                tag = keeper_of(content, parts.runtime.active_model)
+                work.count("snapshot", parts.snapshots.keep_own(tag, (content.group,)))
     return lambda: parts.snapshots.load(saved)
 
 

@@ -20,7 +20,7 @@ from lifecycle.demo.options import DemoOptions, Training
 from lifecycle.demo.report import LOGPROB_TOLERANCE
 from lifecycle.demo.run import Loop
 from lifecycle.engines import AdapterPayload
-from lifecycle.errors import EngineError, EventRefused
+from lifecycle.errors import EngineError, EventRefused, TrainerFaulted
 from lifecycle.weights.aliases import alias
 from states import Read
 
@@ -91,17 +91,32 @@ def test_a_stale_source_is_refused_by_version(world: Colocated) -> None:
     assert world.engine.report().versions == before
 
 
-def test_a_stale_source_shows_in_the_log_probabilities(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A door that gives out old bytes under the new version deceives the engine, but not the numbers."""
+def _give_out_old_bytes(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
     door = world.trainer._parts.door
     honest, snapshots = door.read, world.trainer.snapshots
 
-    def stale(name: str, tensor: Tensor, read: Read) -> Tensor:
+    def stale(name: str, tensor: Tensor, read: Read, pin: object = None) -> Tensor:
         if read.group.startswith("adapter/"):
             return alias(snapshots.tensor("before", read.group, name))
-        return honest(name, tensor, read)
+        return honest(name, tensor, read, pin)  # type: ignore[arg-type]
 
     monkeypatch.setattr(door, "read", stale)
+
+
+def test_a_door_that_gives_out_old_bytes_faults_the_trainer_before_it_pushes_them(
+    world: Colocated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is about to be sent is compared with the digest of its version. FB-24."""
+    _give_out_old_bytes(world, monkeypatch)
+    with pytest.raises(TrainerFaulted, match="adapter/a"):
+        _to_engine(world)
+
+
+def test_a_stale_source_shows_in_the_log_probabilities(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unverified, old bytes under the new version deceive the engine, but not the numbers."""
+    parts = world.trainer._parts
+    parts.config = replace(parts.config, verify="off")
+    _give_out_old_bytes(world, monkeypatch)
     _to_engine(world)
 
     assert _difference(world, checked=True) > LOGPROB_TOLERANCE

@@ -194,7 +194,7 @@ def test_offload_beyond_the_host_budget_is_refused_with_both_numbers() -> None:
     """Capacity is checked where it can still be refused."""
     world = make_world(host_budget_bytes=1024)
     world.trainer.sleep()
-    with pytest.raises(EventRefused, match="MiB are needed"):
+    with pytest.raises(EventRefused, match="1024 bytes are free"):
         world.trainer.offload()
 
     assert world.trainer.state is TrainerState.SLEEPING
