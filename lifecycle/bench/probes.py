@@ -87,26 +87,33 @@ def _bare_view(memory: Tensor, span: _Span) -> Tensor:
 
 
 def probe_arena(case: Case, _folder: Path, repetitions: int) -> dict[str, Any]:
-    """Pause and resume of the arena against a bare copy of the same bytes into fresh pages."""
+    """Pause and resume of the arena against a bare copy of as many bytes into fresh pages, made just before."""
     arena = HostArena()
     tensor = torch.ones(case.base_bytes, dtype=torch.uint8)
     arena.place({"base": tensor}, "bench/base", Backup.CPU)
-    bare, pausing, resuming = [], [], []
+    bare, pausing, other, resuming = [], [], [], []
+    source = torch.ones(case.base_bytes, dtype=torch.uint8)  # readable also while the other one is paused
     for _ in range(repetitions + 1):
-        bare.append(_copy_into_fresh_pages(tensor))
+        bare.append(_copy_into_fresh_pages(source))
         pausing.append(seconds(lambda: arena.pause("bench/base")))
+        other.append(_copy_into_fresh_pages(source))
         resuming.append(seconds(lambda: arena.resume("bench/base")))
     kept_bytes = arena.usage().host_bytes
     arena.close()
     return {
         "base_bytes": case.base_bytes,
-        "bare_seconds": median(bare[1:]),
+        "bare_seconds": median(bare[1:] + other[1:]),
         "pause_seconds": median(pausing[1:]),
         "resume_seconds": median(resuming[1:]),
-        "pause_ratio": median(one / other for one, other in zip(bare[1:], pausing[1:], strict=True)),
-        "resume_ratio": median(one / other for one, other in zip(bare[1:], resuming[1:], strict=True)),
+        "pause_ratio": _ratio(bare, pausing),
+        "resume_ratio": _ratio(other, resuming),
         "kept_after_resume_bytes": kept_bytes,
     }
+
+
+def _ratio(bare: list[float], measured: list[float]) -> float:
+    """The median of pairs, without the first: how fast it is, as a part of the bare operation's speed."""
+    return median(one / another for one, another in zip(bare[1:], measured[1:], strict=True))
 
 
 def _copy_into_fresh_pages(tensor: Tensor) -> float:
