@@ -11,6 +11,7 @@ from lifecycle.outcome import Explanation
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.runner import Runner, decide_event
+from lifecycle.transition.steps import names_of
 from lifecycle.transition.sync import open_lease, payload_of
 from lifecycle.weights.leases import WeightLease
 from states import (
@@ -70,7 +71,7 @@ class Asking:
         if event not in tuple(TrainerEvent):
             raise ConfigError(f"{event!r} is no event; the events are: {', '.join(TrainerEvent)}")
         asked = TrainerEvent(event)
-        request = Request(tuple(sorted(set(adapters))), target=target, engines=tuple(engines))
+        request = Request(names_of("adapters", adapters), target=target, engines=tuple(engines))
         with self._runner.turn.looking():
             facts = gather(self._parts, request, asked)
             decision = decide_event(self.state, asked, facts)
@@ -91,7 +92,7 @@ class Asking:
             EventRefused: a group does not exist or has no fresh readable source, or a step that is open
                 may be writing it.
         """
-        wanted = None if groups is None else tuple(groups)
+        wanted = None if groups is None else names_of("content groups", groups)
         with self._runner.turn.of("weights"):
             facts = gather(self._parts, Request(), TrainerEvent.UPDATE_WEIGHTS)
             if self.state is TrainerState.FAULTED:
@@ -166,11 +167,11 @@ class Asking:
             remedy = "open one with step(adapters) around the work"
             raise self._refusal("a-step-is-open", "step open: False", remedy, facts, "trained")
 
-    def _refuse_while_loading(self) -> None:
+    def _refuse_while_loading(self, call: str) -> None:
         if self._parts.runtime.loads:
             facts = gather(self._parts, Request(), TrainerEvent.TRAINED)
-            because, remedy = "the open step loads a checkpoint, which changes bytes", "leave the block, it commits"
-            raise self._refusal("only-gradients-changed", because, remedy, facts, "accumulated")
+            because, remedy = "the open step loads a checkpoint", "leave the loading_checkpoint() block, it commits"
+            raise self._refusal("no-checkpoint-is-loaded", because, remedy, facts, call)
 
     def _refusal(self, name: str, because: str, remedy: str, facts: Facts, event: str = "weights") -> EventRefused:
         refusal = Refusal(self.state, event, "", (Verdict(name, False, because, remedy),))

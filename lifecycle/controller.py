@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from threading import get_ident
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -12,7 +13,7 @@ from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.audit.log import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
-from lifecycle.errors import AuditError
+from lifecycle.errors import AuditError, ConfigError
 from lifecycle.handoff import handoff
 from lifecycle.ledger import Ledger, held_now
 from lifecycle.memory.residue import Residue
@@ -163,7 +164,7 @@ class TrainerLifecycle(Planning):
         On exit ``trained`` is committed (or the accumulation is noted); on an exception the step is
         aborted: what it may have changed takes new version ids.
         """
-        step = TrainingStep(tuple(sorted(set(adapters))))
+        step = TrainingStep(steps.adapter_names(adapters))
         with self._open(step.adapters):
             yield step
             if step.kind == "accumulated":
@@ -181,7 +182,7 @@ class TrainerLifecycle(Planning):
         """
         with self._open(loads=True):
             yield
-            self.trained()
+            self._send(TrainerEvent.TRAINED)
 
     @contextmanager
     def _open(self, adapters: tuple[str, ...] = (), *, loads: bool = False) -> Iterator[None]:
@@ -190,20 +191,22 @@ class TrainerLifecycle(Planning):
         Also when the commit itself is refused: the bytes have changed, and a step must not stay open. A commit
         that is only missing on the log has closed it; a step of somebody else stays.
         """
-        runtime, number = self._parts.runtime, None
+        runtime = self._parts.runtime
+        number, before = None, runtime.opened
         try:
             self._send(TrainerEvent.BEGIN_STEP, adapters=adapters, loads=loads)
             number = runtime.opened
             yield
-        except BaseException as error:
-            begun = number is not None or (isinstance(error, AuditError) and error.outcome is not None)
-            if begun and runtime.step is not None and number in (None, runtime.opened):
+        except BaseException:
+            # An interrupt may come after the step was opened and before its number was noted.
+            late = number is None and runtime.opened > before and runtime.opener == get_ident()
+            if runtime.step is not None and (late or number == runtime.opened):
                 self.abort_step()
             raise
 
     def begin_step(self, adapters: Iterable[str] = ()) -> Outcome:
         """Low level: a step of these adapters is in flight from now on."""
-        return self._send(TrainerEvent.BEGIN_STEP, adapters=tuple(sorted(set(adapters))))
+        return self._send(TrainerEvent.BEGIN_STEP, adapters=steps.adapter_names(adapters))
 
     def trained(self, adapters: Iterable[str] | None = None) -> Outcome:
         """Low level: the open step has changed its adapters (and the trainable base, if there is one).
@@ -211,14 +214,16 @@ class TrainerLifecycle(Planning):
         Args:
             adapters: those that the step was opened with; None means them.
         """
-        named = self._parts.runtime.step or () if adapters is None else adapters
-        return self._send(TrainerEvent.TRAINED, adapters=tuple(sorted(set(named))))
+        named = self._parts.runtime.step or () if adapters is None else steps.adapter_names(adapters)
+        with self._runner.turn.looking():
+            self._refuse_while_loading("trained")
+        return self._send(TrainerEvent.TRAINED, adapters=tuple(named))
 
     def accumulated(self) -> None:
         """Low level: the open step only added to gradients. They survive a sleep from now on."""
         with self._runner.turn.of("accumulated"):
             self._require_a_step()
-            self._refuse_while_loading()
+            self._refuse_while_loading("accumulated")
             steps.close_accumulation(self._parts)
             self._runner.recorder.noted("gradients were accumulated", groups=sorted(self._parts.runtime.accumulated))
 
@@ -264,7 +269,13 @@ class TrainerLifecycle(Planning):
         return self._parts.residue.report()
 
     def subscribe(self, callback: Callable[[Moved], None]) -> None:
-        """Call *callback* with the outcome after each commit. What it raises is recorded, not raised."""
+        """Call *callback* with the outcome after each commit. What it raises is recorded, not raised.
+
+        Raises:
+            ConfigError: it cannot be called.
+        """
+        if not callable(callback):
+            raise ConfigError(f"{callback!r} cannot be called; give a function of one outcome")
         self._runner.subscribers.append(callback)
 
     def handoff(self, engines: Iterable[RolloutEngine], *, order: str | None = None) -> AbstractContextManager[None]:

@@ -55,7 +55,16 @@ def nothing_strays(facts: Facts) -> Answer:
     """Every tensor that offload should give back lies in a region of the saver."""
     names = ", ".join(facts.strays[:5])
     because = f"outside any region: {names} ({len(facts.strays)} in all)" if facts.strays else "no tensor strays"
-    return not facts.strays, because, "call prepare_optimizer() after attach, or place the tensors with the saver"
+    remedy = "write into tensors in place, call prepare_optimizer() for new moments, or place them with the saver"
+    return not facts.strays, because, remedy
+
+
+@guard(scope="local")
+def nothing_was_replaced(facts: Facts) -> Answer:
+    """The model still has the tensors that were attached: what another object holds is neither paused nor served."""
+    names = ", ".join(facts.strays[:5])
+    because = f"other objects or other memory now: {names}" if names else "the model has the tensors that were attached"
+    return not facts.strays, because, "write into the tensors in place (copy_, load_state_dict without assign)"
 
 
 @guard(scope="local")
@@ -65,8 +74,8 @@ def everything_is_resident_and_known(facts: Facts) -> Answer:
         because = f"{facts.paused_tags} weight region(s) paused, scratch paused: {facts.scratch_paused}"
         return False, because, "sleep() and wake_up() resume what was paused behind the controller"
     names = ", ".join(facts.strays[:5])
-    because = f"frozen at attach, trainable now: {names}" if names else "every region is resident"
-    return not facts.strays, because, "freeze these tensors again, or build a new controller"
+    because = f"trainable or replaced since the attach: {names}" if names else "every region is resident"
+    return not facts.strays, because, "freeze these tensors again and write into those that were attached"
 
 
 @guard(scope="local")

@@ -9,7 +9,7 @@ import typer
 
 
 def clean(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory that holds the files.")],
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="The directory that holds the files.")],
 ) -> None:
     """Remove base files and backups of the emulated device that no process uses. Other files are not touched.
 
@@ -18,8 +18,9 @@ def clean(
     from lifecycle.base_file import BaseFileStore  # noqa: PLC0415 - brings torch, which other commands do without
     from lifecycle.saver import backup_files  # noqa: PLC0415 - the same
 
-    if not directory.is_dir():
-        typer.echo(f"error: {directory} is no directory", err=True)
+    directory = Path(folder)
+    if not folder or not directory.is_dir():
+        typer.echo(f"error: {folder!r} is no directory", err=True)
         raise typer.Exit(1)
     cleaned = BaseFileStore(directory).clean()
     removed = {**cleaned.removed, **backup_files.sweep(directory)}

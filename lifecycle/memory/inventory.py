@@ -61,6 +61,7 @@ class Inventory:
         _refuse_idle_patterns(frozen_buffers, tuple(buffers))
         self._refuse_unattachable()
         self.resident, self.aliases = _strays(model, self.tensors())
+        self._homes = _homes_of(model, self.tensors())
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by name: base and slots."""
@@ -101,6 +102,10 @@ class Inventory:
             self._slots[slot] = self._adapters.slot_tensors(slot)
         return self._slots[slot]
 
+    def replaced(self) -> tuple[str, ...]:
+        """Tensors in whose place the model has another object by now: nobody pauses, serves or restores that one."""
+        return tuple(name for name, held, key, one in self._homes if held.get(key) is not one)
+
     def unfrozen(self) -> tuple[str, ...]:
         """Parameters that were frozen at attach and are not any more: their changes would go unseen."""
         held = self.base.get(FROZEN_BASE, {})
@@ -111,6 +116,21 @@ class Inventory:
     def trainable(self) -> dict[str, Tensor]:
         """Every parameter that may get a gradient: trainable base and all slots."""
         return {**self.base.get(TRAINABLE_BASE, {}), **self.slot_tensors()}
+
+
+_Home = tuple[str, Mapping[str, Tensor | None], str, Tensor]
+
+
+def _homes_of(model: nn.Module, tensors: Mapping[str, Tensor]) -> tuple[_Home, ...]:
+    """Where the model keeps its tensors: name, the dictionary of the module, the key there, and the tensor."""
+    names = {id(one): name for name, one in tensors.items()}
+    found: list[_Home] = []
+    for module in model.modules():
+        for held in (module._parameters, module._buffers):  # noqa: SLF001 - named_parameters() takes ten times as long
+            found.extend(
+                (names[id(one)], held, key, one) for key, one in held.items() if one is not None and id(one) in names
+            )
+    return tuple(found)
 
 
 def _strays(model: nn.Module, known: Mapping[str, Tensor]) -> tuple[dict[str, int], dict[str, str]]:

@@ -46,6 +46,7 @@ class Layout:
         self._model = config.model
         self._surviving: set[str] = set()
         self._scratch: set[str] = set()
+        self._placed: set[str] = set()
 
     def place_of(self, content: str) -> Place:
         """The place of one kind of content by the table; see :data:`states.CONTENTS`."""
@@ -79,8 +80,14 @@ class Layout:
         loose = {name: one for name, one in tensors.items() if self._saver.tag_of(one) is None and one.numel()}
         if wanted.backup != "unplaced" and loose:
             self._saver.place(loose, f"{self._model}/{wanted.part}", Backup(wanted.backup))
+        if wanted.backup != "unplaced" and content != _SCRATCH:
+            self._placed |= {name for name, one in tensors.items() if one.numel()}
         known = self._scratch if content == _SCRATCH else self._surviving
         known.update(tag for tag in map(self._saver.tag_of, tensors.values()) if tag is not None)
+
+    def moved(self, tensors: Mapping[str, Tensor]) -> tuple[str, ...]:
+        """Those of the tensors that were placed and lie in no region any more: somebody gave them other memory."""
+        return tuple(name for name, one in tensors.items() if name in self._placed and self._saver.tag_of(one) is None)
 
     def tags(self) -> TagSplit:
         """The trainer's tags by what they hold, sorted by tag.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import replace
+from threading import get_ident
 from typing import Final
 
 import torch
@@ -208,7 +209,7 @@ def open_step(parts: Parts, work: Work) -> Undo:
     parts.gradients.lead_home(parts.parameter_names(groups), keep=keep)
     saved = parts.snapshots.save()
     parts.runtime.step, parts.runtime.loads = work.request.adapters, work.request.loads
-    parts.runtime.opened += 1
+    parts.runtime.opened, parts.runtime.opener = parts.runtime.opened + 1, get_ident()
 
     def undo() -> None:
         parts.runtime.step, parts.runtime.loads = None, False

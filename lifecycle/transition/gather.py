@@ -139,7 +139,9 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
     if event in (None, TrainerEvent.OFFLOAD):
         found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}
     if event is TrainerEvent.BEGIN_STEP:
-        found["strays"] = parts.inventory.unfrozen()
+        found["strays"] = (*parts.inventory.unfrozen(), *parts.inventory.replaced())
+    if event is TrainerEvent.TRAINED:
+        found["strays"] = parts.inventory.replaced()
     if event in (None, TrainerEvent.OFFLOAD, TrainerEvent.WAKE_UP):
         found |= parts.runtime.receivers.facts()
     if event in (None, TrainerEvent.RECONCILE_ADAPTERS):
@@ -186,7 +188,9 @@ def strays(parts: Parts) -> tuple[str, ...]:
     tags = parts.saver.tags()
     lost = (None, *(tag for tag, info in tags.items() if info.backup is Backup.NONE))
     moments = {name for name, one in parts.moments.tensors().items() if parts.saver.tag_of(one) in lost}
-    return tuple(sorted({*moments, *parts.gradients.strays()}))
+    replaced = parts.inventory.replaced()
+    moved = parts.layout.moved(parts.inventory.tensors())
+    return tuple(sorted({*moments, *parts.gradients.strays(), *replaced, *moved}))
 
 
 def _unwritable(parts: Parts) -> tuple[str, ...]:

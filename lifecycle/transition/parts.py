@@ -50,6 +50,7 @@ class Runtime:
         active_model: whose bytes are in live memory.
         step: adapters of the step that is open, None when none is.
         opened: how many steps were opened: the number of the one that is open.
+        opener: the thread that opened it.
         loads: the open step loads a checkpoint: it may change everything.
         accumulated: content groups with gradients of an accumulation that is under way.
         origin: the state a reconcile under way left.
@@ -61,6 +62,7 @@ class Runtime:
     active_model: str = ACTOR
     step: tuple[str, ...] | None = None
     opened: int = 0
+    opener: int = 0
     loads: bool = False
     accumulated: frozenset[str] = frozenset()
     origin: TrainerState | None = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock, get_ident
+from threading import TIMEOUT_MAX, Condition, get_ident
 
 from lifecycle.errors import BusyError, ReentrantEvent
 from states import TrainerEvent
@@ -15,7 +16,7 @@ class Turn:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._lock = Lock()
+        self._free = Condition()
         self._owner: int | None = None
         self._event = ""
 
@@ -46,11 +47,27 @@ class Turn:
         """
         if self._owner == get_ident():
             raise ReentrantEvent(f"{event} was sent from inside {self._event}; send it after that has returned")
-        if not self._lock.acquire(timeout=self._timeout_s):
-            raise BusyError(f"{event} waited {self._timeout_s} s for {self._event} of another thread")
-        self._owner, self._event = get_ident(), str(event)
         try:
+            # Inside the try: an interrupt may come right after the lock was taken, and it must not stay so.
+            if not self._take(event):
+                raise BusyError(f"{event} waited {self._timeout_s} s for {self._event} of another thread")
             yield
         finally:
-            self._owner, self._event = None, ""
-            self._lock.release()
+            self._give_up()
+
+    def _take(self, event: TrainerEvent | str) -> bool:
+        deadline = time.monotonic() + self._timeout_s
+        with self._free:
+            while self._owner is not None:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._free.wait(min(left, TIMEOUT_MAX)):
+                    return False
+            self._event, self._owner = str(event), get_ident()
+        return True
+
+    def _give_up(self) -> None:
+        """Only what is this thread's: its own event has ended, or it never got the turn."""
+        with self._free:
+            if self._owner == get_ident():
+                self._owner, self._event = None, ""
+                self._free.notify()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
 
 from lifecycle.errors import ConfigError
@@ -11,7 +12,7 @@ from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.sync import open_lease
 from lifecycle.weights.digests import same_bytes
-from lifecycle.weights.stored import Gate, Plan
+from lifecycle.weights.stored import Gate, Plan, check_tag
 from states import ACTOR, decide_reads
 from states.guards_snapshots import SnapshotCall
 
@@ -33,13 +34,28 @@ def keep_model(parts: Parts, gate: Gate, tag: str, tensors: Mapping[str, Tensor]
     """
     if tag == ACTOR:
         raise ConfigError('"actor" is the tag of the model that trains; choose another one for a kept model')
-    if not isinstance(tag, str) or not tag:
-        raise ConfigError(f"{tag!r} is no tag; use a name such as ref, teacher or old_actor")
+    check_tag(tag)
+    _check_tensors(tensors)
     store = parts.snapshots
     if tensors is None:
         return gate.perform(SnapshotCall.KEEP_MODEL, tag, lambda: store.plan_of_backup(tag), lambda: store.take(tag))
     given = _Given(parts, tag, tensors)
     return gate.perform(SnapshotCall.KEEP_MODEL, tag, given.plan, given.keep)
+
+
+def _check_tensors(tensors: object) -> None:
+    """Refuse what no group of tensors could be copied from."""
+    if tensors is None:
+        return
+    if not isinstance(tensors, Mapping):
+        raise ConfigError(f"tensors is a {type(tensors).__name__}; give a mapping of names to tensors, or None")
+    for name, one in tensors.items():
+        if not isinstance(name, str) or not isinstance(one, Tensor):
+            raise ConfigError(f"{name!r} is a {type(one).__name__}; give names and tensors")
+        if one.is_meta or one.layout is not torch.strided:
+            raise ConfigError(
+                f"{name} is {'on the meta device' if one.is_meta else one.layout}; give its values, strided"
+            )
 
 
 class _Given:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from torch import Tensor
 
 from lifecycle.errors import ConfigError, LifecycleError
-from lifecycle.weights.stored import Gate, Plan, Sharing, SnapshotSource, Stored, host_copy
+from lifecycle.weights.stored import Gate, Plan, Sharing, SnapshotSource, Stored, check_tag, host_copy
 from lifecycle.weights.tags import Tags
 from states.guards_snapshots import SnapshotCall
 
@@ -62,6 +62,7 @@ class SnapshotStore(Tags):
             UnreadableTensor: the bytes are paused where they cannot be read. The tag is as before.
             EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`.
         """
+        check_tag(tag)
         return self._perform(
             SnapshotCall.BACKUP, tag, lambda: self.plan_of_backup(tag, groups), lambda: self.take(tag, groups)
         )
@@ -114,6 +115,7 @@ class SnapshotStore(Tags):
             EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`.
         """
         self._tag(src_tag)
+        check_tag(dst_tag)
         return self._perform(
             SnapshotCall.COPY,
             dst_tag,

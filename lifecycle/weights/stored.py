@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lifecycle.errors import ConfigError
 from states.guards_snapshots import SnapshotCall
 
 
@@ -109,6 +110,16 @@ class Stored:
     def size_bytes(self) -> int:
         """Host bytes of its own."""
         return sum(one.numel() * one.element_size() for one in (self.tensors or {}).values())
+
+
+def check_tag(tag: object) -> None:
+    """Refuse what is no name of a snapshot.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(tag, str) or not tag:
+        raise ConfigError(f"{tag!r} is no tag; use a name such as ref, teacher or old_actor")
 
 
 def copy_group(source: SnapshotSource, group: str) -> Stored:

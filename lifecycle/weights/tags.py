@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from lifecycle.errors import LifecycleError, UnknownTag, UnreadableTensor
-from lifecycle.weights.stored import Sharing, SnapshotSource, Stored, copy_group, host_copy, write_group
+from lifecycle.weights.stored import Sharing, SnapshotSource, Stored, check_tag, copy_group, host_copy, write_group
 
 
 @dataclass
@@ -231,6 +231,7 @@ class Tags:
         return self._connected().lent(holder, group, held.version)
 
     def _tag(self, tag: str) -> dict[str, Stored]:
+        check_tag(tag)
         if tag not in self._tags:
             raise UnknownTag(tag, self.backup_tags)
         return self._tags[tag]

@@ -99,7 +99,7 @@ def test_loading_a_checkpoint_cannot_end_as_an_accumulation() -> None:
     """Bytes changed: they must not stay under their old version."""
     world = make_world()
     version = world.trainer.facts().content(FROZEN_BASE).version  # type: ignore[union-attr]
-    with pytest.raises(EventRefused, match="only-gradients-changed"):
+    with pytest.raises(EventRefused, match="no-checkpoint-is-loaded"):
         _accumulate_while_loading(world)
 
     assert world.trainer.facts().content(FROZEN_BASE).version > version  # type: ignore[union-attr]

@@ -126,7 +126,7 @@ def test_a_parameter_that_was_unfrozen_later_is_named_before_it_trains() -> None
     """Its changes would count as none."""
     world = make_world()
     world.model.up.requires_grad_(True)
-    with pytest.raises(EventRefused, match="trainable now: up"):
+    with pytest.raises(EventRefused, match="trainable or replaced since the attach: up"):
         world.trainer.begin_step(["A"])
 
 

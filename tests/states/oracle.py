@@ -278,6 +278,7 @@ def _trained(state: str, facts: Facts) -> Ruling:
     dangers = _dangers_of_training(facts) | {
         "no step was open": not facts.step_open,
         "changed bytes would keep their version": bool(facts.step_differs),
+        "bytes that nobody serves were trained": bool(facts.strays),
         "the host would run out for a copy": copies and _copies_do_not_fit(facts),
     }
     return _try("moves", "awake", _named(dangers), copies_actor=copies)
