@@ -168,11 +168,7 @@ class DigestMismatch(LifecycleError):
         self.group = group
         self.tensors = tuple(tensors)
         self.copies = tuple(copies)
-        where = (
-            f"recover() mends it from: {', '.join(self.copies)}"
-            if self.copies
-            else ("no copy of it is kept; load a checkpoint and build a new controller")
-        )
+        where = f"recover() mends it from: {', '.join(self.copies)}" if self.copies else "no copy of it is kept"
         super().__init__(f"{group}: {why}; {where}")
 
 
@@ -240,7 +236,15 @@ class TrainerFaulted(LifecycleError):
         self, event: TrainerEvent, effect: str, cause: BaseException, undo_error: BaseException | None
     ) -> None:
         undone = f" and undoing {effect} failed too ({undo_error})" if undo_error is not None else f" in {effect}"
-        super().__init__(f"{event} failed{undone}: {cause}. The trainer is faulted. What to do: call recover()")
+        remedy = "call recover()"
+        if event == TrainerEvent.RECOVER:
+            remedy = (
+                "mend the cause and call recover() again; if bytes are lost, build a new model and controller from "
+            )
+            remedy += (
+                "a checkpoint, under another LifecycleConfig(model=...) or after saver.release() of this one's tags"
+            )
+        super().__init__(f"{event} failed{undone}: {cause}. The trainer is faulted. What to do: {remedy}")
         self.event = event
         self.effect = effect
         self.cause = cause
