@@ -39,6 +39,7 @@ class SnapshotAsk:
         tag: the tag that it reads, writes or drops.
         puts: (group, version) of what the tag would hold of these groups afterwards; None for bytes of no version.
         whole: whatever else the tag holds is dropped.
+        copies: the groups that would be copied from the trainer's own memory.
         memory: (group, version) of what the trainer's own memory holds, on the device or where a resume reads it.
             Only a restore writes there.
     """
@@ -48,6 +49,7 @@ class SnapshotAsk:
     tag: str
     puts: tuple[tuple[str, int | None], ...] = ()
     whole: bool = False
+    copies: tuple[str, ...] = ()
     memory: tuple[tuple[str, int | None], ...] = ()
 
     def replaced(self, facts: Facts) -> tuple[ContentFacts, ...]:
@@ -176,6 +178,19 @@ def no_last_copy_is_replaced(asked: SnapshotAsk, facts: Facts) -> Answer:
     return not last, because, remedy
 
 
+def _hidden(groups: set[str], facts: Facts) -> str:
+    """Those of the groups that are paused without a host backup, by name."""
+    paused = (one for one in facts.contents if facts.paused_tags and one.live is None)
+    return ", ".join(one.group for one in paused if one.group in groups and one.backup in {"none", "disk"})
+
+
+@_guard()
+def what_is_copied_can_be_read(asked: SnapshotAsk, facts: Facts) -> Answer:
+    """What is copied from the trainer's own memory is on the device, or paused with a host backup."""
+    hidden = _hidden(set(asked.copies), facts)
+    return not hidden, f"paused where nothing can be read: {hidden or 'nothing'}", "wake_up() first"
+
+
 @_guard()
 def the_active_model_is_restored(asked: SnapshotAsk, facts: Facts) -> Answer:
     """A restore does not change which model is active."""
@@ -186,13 +201,8 @@ def the_active_model_is_restored(asked: SnapshotAsk, facts: Facts) -> Answer:
 @_guard()
 def what_is_restored_can_be_written(asked: SnapshotAsk, facts: Facts) -> Answer:
     """What a restore writes is on the device, or paused with a host backup that resume brings back."""
-    hidden = [
-        one.group
-        for one, _ in asked.overwritten(facts)
-        if facts.paused_tags and one.live is None and one.backup in {"none", "disk"}
-    ]
-    because = f"paused where nothing can be written: {', '.join(hidden) or 'nothing'}"
-    return not hidden, because, "wake_up() first"
+    hidden = _hidden({one.group for one, _ in asked.overwritten(facts)}, facts)
+    return not hidden, f"paused where nothing can be written: {hidden or 'nothing'}", "wake_up() first"
 
 
 @_guard("local")
@@ -224,9 +234,9 @@ _COPIES: Final = (*_REPLACES, _also(host_has_room_for_copies))
 
 SNAPSHOT_TABLE: Final[Mapping[SnapshotCall, tuple[SnapshotGuard, ...]]] = {
     SnapshotCall.GET: (not_faulted,),
-    SnapshotCall.BACKUP: _COPIES,
+    SnapshotCall.BACKUP: (*_COPIES, what_is_copied_can_be_read),
     SnapshotCall.COPY: _COPIES,
-    SnapshotCall.KEEP_MODEL: _COPIES,
+    SnapshotCall.KEEP_MODEL: (*_COPIES, what_is_copied_can_be_read),
     SnapshotCall.RESTORE: (
         *_AT_REST,
         the_active_model_is_restored,

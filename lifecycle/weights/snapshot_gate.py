@@ -64,7 +64,7 @@ class SnapshotGate:
             yield
 
     def _ask(self, call: SnapshotCall, tag: str, plan: Plan) -> None:
-        asked = SnapshotAsk(self._runner.machine.state, call, tag, plan.puts, plan.whole, plan.memory)
+        asked = SnapshotAsk(self._runner.machine.state, call, tag, plan.puts, plan.whole, plan.copies, plan.memory)
         facts = self._facts(plan.need_bytes)
         decision = decide_snapshot_call(asked, facts)
         if isinstance(decision, Refusal):

@@ -59,7 +59,6 @@ class SnapshotStore(Tags):
             The bytes copied.
 
         Raises:
-            UnreadableTensor: the bytes are paused where they cannot be read. The tag is as before.
             EventRefused: see :data:`states.guards_snapshots.SNAPSHOT_TABLE`.
         """
         check_tag(tag)
@@ -71,7 +70,8 @@ class SnapshotStore(Tags):
         """What a backup would put into the tag, and the bytes that it would copy."""
         present = self._connected().versions().items()
         puts = tuple((group, version) for group, version in present if groups is None or group in groups)
-        return Plan(puts, whole=groups is None, need_bytes=self.would_copy(tag, puts))
+        copies = tuple(group for group, version in puts if self._shared(tag, group, version) is None)
+        return Plan(puts, whole=groups is None, copies=copies, need_bytes=self.would_copy(tag, puts))
 
     def get(self, tag: str) -> Mapping[str, Tensor]:
         """Name to tensor of everything the tag holds: the copies themselves, read-only by contract.

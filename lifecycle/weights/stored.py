@@ -34,12 +34,14 @@ class Plan:
     Attributes:
         puts: (group, version) that the tag would hold of these groups.
         whole: whatever else the tag holds is dropped.
+        copies: groups that would be copied from the trainer's memory.
         memory: (group, version) in the trainer's memory, for a call that writes there.
         need_bytes: host bytes that would be copied.
     """
 
     puts: tuple[tuple[str, int | None], ...] = ()
     whole: bool = False
+    copies: tuple[str, ...] = ()
     memory: tuple[tuple[str, int | None], ...] = ()
     need_bytes: int = 0
 

@@ -142,6 +142,21 @@ def test_a_restore_into_memory_that_cannot_be_written_is_refused_and_loses_nothi
     assert torch.equal(world.model.p, live)
 
 
+@pytest.mark.parametrize("call", ["backup", "keep_model"])
+def test_what_is_paused_where_nobody_can_read_it_is_not_copied(call: str, tmp_path: Path) -> None:
+    """A base that comes back from its file, and a tag that shares nothing: refused by name, nothing is stored."""
+    arena = HostArena(disk_dir=str(tmp_path))
+    world = make_world(arena=arena, strategy="duplicate", frozen_base="file")
+    world.trainer.sleep(offload=True)
+    keep = world.trainer.snapshots.backup if call == "backup" else world.trainer.keep_model
+    with pytest.raises(EventRefused, match="paused where nothing can be read: frozen-base"):
+        keep("ref")
+
+    assert not world.trainer.snapshots.has("ref")
+    world.trainer.wake_up()
+    assert keep("ref") > 0
+
+
 class _HalfHidden:
     """A source of two tensors, the second of which is out of reach."""
 

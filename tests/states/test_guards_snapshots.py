@@ -82,12 +82,19 @@ def dangers_of(asked: SnapshotAsk, facts: Facts) -> list[str]:
         return found + [danger for one in facts.contents for danger in _of_restoring(asked, one, facts)]
     if asked.tag == "actor" and facts.active_model != "actor":
         found.append("the way back to the actor would hold another model, or be gone")
-    if asked.call is SnapshotCall.RELEASE:
-        if asked.tag == facts.active_model != "actor":
-            found.append("nobody would know what the live bytes are")
-    elif facts.host_free_bytes is not None and facts.copy_need_bytes > facts.host_free_bytes:
-        found.append("the host would run out")
+    if asked.call is SnapshotCall.RELEASE and asked.tag == facts.active_model != "actor":
+        found.append("nobody would know what the live bytes are")
+    found += _of_copying(asked, facts)
     return found + [danger for one in facts.contents for danger in _of_replacing(asked, one, facts)]
+
+
+def _of_copying(asked: SnapshotAsk, facts: Facts) -> Iterator[str]:
+    sources = [one for one in facts.contents if one.group in asked.copies]
+    if any(facts.paused_tags and one.live is None and one.backup in ("none", "disk") for one in sources):
+        yield "there is nothing to copy from"
+    room = facts.host_free_bytes
+    if asked.call is not SnapshotCall.RELEASE and room is not None and facts.copy_need_bytes > room:
+        yield "the host would run out"
 
 
 def _of_replacing(asked: SnapshotAsk, one: ContentFacts, facts: Facts) -> Iterator[str]:
@@ -150,6 +157,8 @@ def asks(state: TrainerState, one: ContentFacts) -> Iterator[SnapshotAsk]:
         for call, version in product(WRITES, (NEW, REF)):
             yield SnapshotAsk(state, call, tag, ((one.group, version),), whole=version == REF)
         yield SnapshotAsk(state, SnapshotCall.KEEP_MODEL, tag, ((one.group, None),))
+        for call in (SnapshotCall.BACKUP, SnapshotCall.KEEP_MODEL):
+            yield SnapshotAsk(state, call, tag, ((one.group, NEW),), copies=(one.group, "another-group"))
         yield SnapshotAsk(state, SnapshotCall.COPY, tag, (("another-group", 1),), whole=True)
 
 
