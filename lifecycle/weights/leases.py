@@ -117,7 +117,9 @@ class WeightLease(Mapping[str, Tensor]):
 
     def close(self) -> None:
         """End the lease. Tensors that are still alive are reported until they are gone."""
-        self._record.closed = True
+        if not self._record.closed:
+            self._record.closed = True
+            self._record.handed.alive()  # forgets what is gone now, so that the next event need not look through it
 
     def __enter__(self) -> Self:
         return self
