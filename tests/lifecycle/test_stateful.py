@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -300,7 +301,9 @@ def live(world: World) -> dict[str, str]:
     return {name: content_of({name: one}) for name, one in tensors.items()}
 
 
+pytestmark = pytest.mark.timeout(600)
+
 TestLifecycleMachine = LifecycleMachine.TestCase
 TestLifecycleMachine.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
 )
