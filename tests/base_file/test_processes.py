@@ -80,7 +80,7 @@ KILLED = """
 tensors = big_base(mib)
 known = digest(tensors)
 print("ready", flush=True)
-BaseFileStore(directory).obtain(tensors, known)
+held = BaseFileStore(directory).obtain(tensors, known)
 print("done", flush=True)
 release_signal()
 """

@@ -121,26 +121,26 @@ def test_the_duplicate_strategy_holds_the_base_twice(tmp_path: Path) -> None:
 
 
 def test_with_a_ref_the_run_takes_the_other_branch_and_learns_all_the_same(tmp_path: Path) -> None:
-    """The ref is reached through switch_model, the log says that the actor was backed up."""
+    """The ref is reached through switch_model, the log says that what it overwrites was kept."""
     report = run_json("--turns", 4, "--with-ref", "--out", tmp_path)
     records = [one for one in read_log(report["audit"]) if one["event"] == "lifecycle.moved"]
     switches = [one for one in records if one["trigger"] == "switch_model"]
     edges = {one["edge"] for one in records}
 
     assert len(switches) == 2 * 4
-    assert "commits-and-backs-up-actor" in edges
+    assert "keeps-and-switches" in edges
     assert _rewards(report, "b")[-1] > _rewards(report, "b")[0]
     assert max(turn["logprob_diff"] for turn in report["turns"]) <= LOGPROB_TOLERANCE
 
 
 def test_disk_backups_leave_nothing_behind(tmp_path: Path) -> None:
-    """The backup is a file, which sync cannot read: one copy stays on the host. At the end only the log is there."""
+    """The base is in its file, which sync reads: little is held on the host. Beside the log that file alone is left."""
     report = run_json("--turns", 2, "--offload-target", "disk", "--out", tmp_path)
 
     assert report["turns"][0]["states"] == ["awake", "sleeping", "offloaded-disk", "awake"]
-    assert BASE_BYTES < report["turns"][0]["host_bytes"] < 1.9 * BASE_BYTES
+    assert report["turns"][0]["host_bytes"] < 0.5 * BASE_BYTES
     assert report["turns"][0]["logprob_diff"] <= LOGPROB_TOLERANCE
-    assert [one.name for one in tmp_path.iterdir()] == ["audit.jsonl"]
+    assert {one.name.partition("-")[0] for one in tmp_path.iterdir()} <= {"audit.jsonl", "base"}
 
 
 def test_without_a_target_the_trainer_only_sleeps(tmp_path: Path) -> None:

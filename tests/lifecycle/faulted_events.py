@@ -109,7 +109,7 @@ def _trained(settings: Mapping[str, object], folder: Path, *, loads: bool) -> Ca
         world.trainer._send(TrainerEvent.BEGIN_STEP, loads=True)
         with torch.no_grad():
             world.model.up += 3
-        return _case(world, folder, world.trainer.trained)
+        return _case(world, folder, lambda: world.trainer._send(TrainerEvent.TRAINED))
     world.trainer.begin_step(["B"])
     world.backward("B")
     world.optimizers[1].step()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lifecycle import HostArena
+from lifecycle import EventRefused, HostArena
 from lifecycle.memory.homes import Homes, Standing
 from lifecycle.saver import Backup, TagInfo
 from tests.lifecycle.world import World, make_world
@@ -125,7 +125,9 @@ def test_a_weight_that_was_pointed_at_other_memory_is_seen_before_memory_is_give
         "frozen-base", world.trainer._parts.inventory.base["frozen-base"]
     )
     asked = tags_asked(world, monkeypatch)
-    world.trainer.sleep(offload=True)
+    world.trainer.sleep()
+    with pytest.raises(EventRefused, match="nothing-strays"):
+        world.trainer.offload()
     assert len(asked) >= len(world.trainer._parts.inventory.tensors())
 
 
