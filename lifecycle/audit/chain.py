@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
-from lifecycle.audit.plain import canonical_json
-from lifecycle.audit.told import quoted, told
+from lifecycle.audit.plain import compact_json
+from lifecycle.audit.told import told
 from lifecycle.errors import AuditError
 
 SCHEMA: Final = 1
@@ -30,14 +30,14 @@ OWN_KEYS: Final = ("event", "schema", "sequence", "run", "rank", "model", "time"
 
 
 def chain_hash(previous: str, record: Mapping[str, object]) -> str:
-    """The hash that belongs to *record*: SHA-256 of the hash before it and the record's canonical JSON.
+    """The hash that belongs to *record*: SHA-256 of the hash before it and of the line without its own.
 
     Args:
         previous: hexadecimal hash of the record before, empty for the first.
-        record: a plain record; a ``hash`` in it does not count.
+        record: a plain record in the order of its line; a ``hash`` in it does not count.
     """
     told_keys = {key: value for key, value in record.items() if key != "hash"}
-    return _hashed(previous, canonical_json(told_keys))
+    return _hashed(previous, compact_json(told_keys))
 
 
 def _hashed(previous: str, text: str) -> str:
@@ -49,42 +49,30 @@ class Chain:
 
     def __init__(self, run: str | None, rank: int, model: str) -> None:
         identity = {"run": run or secrets.token_hex(8), "rank": rank, "model": model}
-        self._identity = {key: canonical_json(value) for key, value in identity.items()}
+        self._identity = compact_json(identity)[1:-1]
         self.sequence = 0
         self.hash = ""
         self._stamped = ""
 
-    def stamp(self, _: object, __: str, event: Mapping[str, Any]) -> dict[str, str]:
-        """A structlog processor: the finished record of a name and its keys, each value as its canonical JSON.
+    def stamp(self, _: object, __: str, event: Mapping[str, Any]) -> str:
+        """A structlog processor: the finished line of a name and its keys.
 
         Args:
-            event: ``event``, the name, and ``keys``, which :func:`checked` gave.
+            event: ``event``, the name, and ``keys``, the object that :func:`checked` gave.
         """
-        record: dict[str, str] = {
-            "event": quoted(event["event"]),
-            "schema": str(SCHEMA),
-            "sequence": str(self.sequence + 1),
-            **self._identity,
-            "time": f'"{datetime.now(UTC).isoformat()}"',
-            **event["keys"],
-        }
-        canonical = ",".join([f"{quoted(key)}:{record[key]}" for key in sorted(record)])
-        self._stamped = _hashed(self.hash, f"{{{canonical}}}")
-        record["hash"] = f'"{self._stamped}"'
-        return record
+        own = f'"event":"{event["event"]}","schema":{SCHEMA},"sequence":{self.sequence + 1},{self._identity}'
+        told_keys = event["keys"][1:-1]
+        text = f'{{{own},"time":"{datetime.now(UTC).isoformat()}"{"," if told_keys else ""}{told_keys}}}'
+        self._stamped = _hashed(self.hash, text)
+        return f'{text[:-1]},"hash":"{self._stamped}"}}'
 
     def kept(self) -> None:
         """The record that was stamped last is on the file: the next one follows it."""
         self.sequence, self.hash = self.sequence + 1, self._stamped
 
 
-def line(_: object, __: str, record: Mapping[str, str]) -> str:
-    """A structlog processor: the line of a stamped record, in the order of its keys."""
-    return "{" + ", ".join([f"{quoted(key)}: {text}" for key, text in record.items()]) + "}"
-
-
-def checked(path: str, name: str, keys: Mapping[str, object], names: frozenset[str] = NAMES) -> dict[str, str]:
-    """The keys of a record, each value as its canonical JSON.
+def checked(path: str, name: str, keys: Mapping[str, object], names: frozenset[str] = NAMES) -> str:
+    """The keys of a record as a JSON object.
 
     Raises:
         AuditError: no record has this name, or a key is one that the log writes itself.

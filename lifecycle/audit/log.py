@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 import structlog
 
 from lifecycle import private
-from lifecycle.audit.chain import NAMES, OPENED, Chain, checked, line
+from lifecycle.audit.chain import NAMES, OPENED, Chain, checked
 from lifecycle.audit.read import Tail, read_tail
 from lifecycle.audit.told import told
 from lifecycle.errors import AuditError
@@ -60,8 +60,7 @@ class MemoryAudit:
         """
         encoded = checked("in memory", name, keys)
         with self._lock:
-            record = self._chain.stamp(None, "msg", {"event": name, "keys": encoded})
-            self.records.append(json.loads(line(None, "msg", record)))
+            self.records.append(json.loads(self._chain.stamp(None, "msg", {"event": name, "keys": encoded})))
             del self.records[: -self._records_max]
             self._chain.kept()
 
@@ -108,7 +107,7 @@ class AuditLog:
         self._fd = self._open()
         self._logger: Any = structlog.wrap_logger(
             _Line(self._put),
-            processors=[self._chain.stamp, line],
+            processors=[self._chain.stamp],
             wrapper_class=structlog.BoundLogger,
             context_class=dict,
         ).bind()  # once: a lazy proxy would be bound anew for each record
@@ -201,7 +200,7 @@ class AuditLog:
             # The torn line stays as it is, as evidence; it only gets an end, so that the next one is whole.
             self._put(b"\n")
 
-    def _append(self, name: str, keys: Mapping[str, str]) -> None:
+    def _append(self, name: str, keys: str) -> None:
         self._logger.msg(name, keys=keys)
         self._chain.kept()
 

@@ -28,9 +28,9 @@ _SECRET_KEY = re.compile(
 )
 
 
-def canonical_json(value: object) -> str:
-    """The one spelling of a plain value: sorted keys, no spaces, ASCII. What a hash is taken over."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+def compact_json(value: object) -> str:
+    """The one spelling of a plain value: its own order, no spaces, ASCII. What a hash is taken over."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
 def plain(value: object, *, depth: int = 0) -> object:
@@ -91,7 +91,7 @@ def _container(value: object, depth: int) -> object:
     if isinstance(value, list | tuple):
         return [plain(one, depth=depth + 1) for one in value]
     if isinstance(value, AbstractSet):
-        return sorted((plain(one, depth=depth + 1) for one in value), key=canonical_json)
+        return sorted((plain(one, depth=depth + 1) for one in value), key=compact_json)
     fields = dataclasses.fields(value)  # type: ignore[arg-type]  # what is left is an instance of a dataclass
     return _mapping({one.name: getattr(value, one.name) for one in fields}, depth)
 

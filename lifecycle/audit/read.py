@@ -17,7 +17,7 @@ Record = dict[str, object]
 _BEGAN: Final = "lifecycle.began"
 _ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
 _COMPARED: Final = _ENDS | {_BEGAN, "lifecycle.refused", "lifecycle.unchanged"}
-_FIRST_BYTES: Final = b'{"event": "lifecycle.'
+_FIRST_BYTES: Final = b'{"event":"lifecycle.'
 _SHOWN_MAX: Final = 60
 
 

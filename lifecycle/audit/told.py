@@ -1,8 +1,7 @@
-"""The keys of a record as canonical JSON, each value on its own, so that a record is encoded once.
+"""The keys of a record as JSON, encoded once: the text is what the line holds and what the hash is taken over.
 
-What a hash is taken over and what stands on the line are the same texts in another order. Records of
-``states`` are encoded by ``msgspec``, where it is installed: half of the time that an event takes would
-else go into this. What it would encode otherwise than :func:`~lifecycle.audit.plain.canonical_json` does,
+Records of ``states`` are encoded by ``msgspec``, where it is installed: half of the time that an event takes
+would else go into this. What it would encode otherwise than :func:`~lifecycle.audit.plain.compact_json` does,
 and whatever may hold a secret, goes the long way through :func:`~lifecycle.audit.plain.plain`.
 """
 
@@ -12,9 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
-from lifecycle.audit.plain import canonical_json, may_hold_a_secret, names_a_secret, plain
+from lifecycle.audit.plain import compact_json, may_hold_a_secret, names_a_secret, plain
 from states import ContentFacts, Effect, EngineFacts, LeaseFacts, Read, Source, TrainerEvent, TrainerState, Verdict
 
 RECORDS: Final = (ContentFacts, EngineFacts, LeaseFacts, Read, Verdict)
@@ -34,57 +33,48 @@ class Sure(dict[str, object]):
 _TEXTS: Final = frozenset({str, TrainerState, TrainerEvent, Source, Effect})
 _ATOMS: Final = frozenset({*_TEXTS, int, bool, type(None), Sure, *RECORDS})
 
+Encode = Callable[[object], bytes]
 
-def told(keys: Mapping[str, object]) -> dict[str, str]:
-    """Each key with the canonical JSON of its plain value, in the order of the mapping.
+
+def told(keys: Mapping[str, object]) -> str:
+    """The JSON object of these keys and their plain values, in the order of the mapping.
 
     Args:
         keys: anything; see :func:`~lifecycle.audit.plain.plain`.
     """
-    encode = _encoder()
-    texts = _quickly(keys, encode) if encode is not None else None
-    if texts is not None:
-        return texts
-    encoded = plain(keys)
-    assert isinstance(encoded, dict)  # a mapping stays one
-    return {name: canonical_json(value) for name, value in encoded.items()}
+    encoder = _encoder()
+    text = _quickly(keys, *encoder) if encoder is not None else None
+    return compact_json(plain(keys)) if text is None else text
 
 
 @cache
-def quoted(name: str) -> str:
-    """The name of a key as JSON."""
-    return canonical_json(name)
-
-
-@cache
-def _encoder() -> Callable[[object], bytes] | None:
+def _encoder() -> tuple[Encode, Callable[[bytes], Any]] | None:
+    """What encodes, and what marks a text as encoded already."""
     try:
         import msgspec  # noqa: PLC0415 - importing lifecycle needs torch, transitions and structlog only
     except ImportError:
         return None
-    return msgspec.json.Encoder(order="sorted").encode
+    return msgspec.json.Encoder().encode, msgspec.Raw
 
 
-def _quickly(keys: Mapping[str, object], encode: Callable[[object], bytes]) -> dict[str, str] | None:
-    """The same without a detour, None when a text may hold a secret or must be escaped otherwise."""
+def _quickly(keys: Mapping[str, object], encode: Encode, encoded: Callable[[bytes], Any]) -> str | None:
+    """The same at once, None when a text may hold a secret or must be escaped otherwise, or cannot be encoded so."""
     if not _are_names(keys):
         return None
-    texts = {name: _text(value, encode) for name, value in keys.items()}
-    everything = "".join((*texts, *texts.values()))
-    if not everything.isascii() or _DELETE in everything:
-        return None
-    return None if may_hold_a_secret(everything) else texts
-
-
-def _text(value: object, encode: Callable[[object], bytes]) -> str:
-    if type(value) is float and math.isfinite(value):
-        return repr(value)
-    if not _is_simple(value):
-        return canonical_json(plain(value, depth=1))
+    simple = {name: one if _is_simple(one) else encoded(_text(one)) for name, one in keys.items()}
     try:
-        return encode(value).decode()
+        text = encode(simple).decode()
     except (TypeError, ValueError, OverflowError, RecursionError):  # what it cannot take, such as half a surrogate
-        return canonical_json(plain(value, depth=1))
+        return None
+    if not text.isascii() or _DELETE in text or may_hold_a_secret(text):
+        return None
+    return text
+
+
+def _text(value: object) -> bytes:
+    if type(value) is float and math.isfinite(value):
+        return repr(value).encode()
+    return compact_json(plain(value, depth=1)).encode()
 
 
 def _is_simple(value: object) -> bool:
@@ -94,17 +84,17 @@ def _is_simple(value: object) -> bool:
         return True
     if kind is dict:
         assert isinstance(value, dict)
-        return _are_names(value) and _are_simple(value.values())
+        return not value or (_are_names(value) and _are_simple(value.values()))
     if kind is tuple or kind is list:
         assert isinstance(value, tuple | list)
-        return _are_simple(value)
+        return not value or _are_simple(value)
     return isinstance(value, StrEnum)
 
 
 def _are_simple(values: Iterable[object]) -> bool:
-    return all(type(one) in _ATOMS or _is_simple(one) for one in values)
+    return all([type(one) in _ATOMS or _is_simple(one) for one in values])
 
 
 def _are_names(names: Iterable[object]) -> bool:
     """Whether these keys are texts, and none is the name of a secret."""
-    return all(type(name) in _TEXTS and not names_a_secret(str(name)) for name in names)
+    return all([type(name) in _TEXTS and not names_a_secret(str(name)) for name in names])

@@ -12,7 +12,7 @@ from lifecycle.config import LifecycleConfig
 from lifecycle.errors import AuditError
 from lifecycle.ledger import Held
 from lifecycle.outcome import Moved
-from states import Facts, NoChange, Refusal, Step, Verdict
+from states import Facts, NoChange, Refusal, Step
 
 ERRORS_KEPT: Final = 256
 """How many errors of the log and of subscribers are kept for whoever asks; the oldest are forgotten."""
@@ -107,7 +107,7 @@ class Recorder:
             "source": refusal.state,
             "target": refusal.state,
             "facts": _facts(facts),
-            "verdicts": _verdicts(refusal.verdicts),
+            "verdicts": refusal.verdicts,
             "remedy": refusal.remedy,
         }
         self._write_quietly("lifecycle.refused", keys)
@@ -120,7 +120,7 @@ class Recorder:
             "edge": "already",
             "source": no_change.state,
             "target": no_change.state,
-            "verdicts": _verdicts(no_change.verdicts),
+            "verdicts": no_change.verdicts,
         }
         self._write("lifecycle.unchanged", keys)
 
@@ -143,8 +143,8 @@ class Recorder:
             "source": step.state,
             "target": step.target,
             "facts": _facts(facts),
-            "verdicts": _verdicts(step.verdicts),
-            "decision": {one.group: Sure(source=one.tag or one.source, because=one.because) for one in step.reads},
+            "verdicts": step.verdicts,
+            "decision": step.reads,
         }
 
     def _write_quietly(self, name: str, keys: Mapping[str, object]) -> None:
@@ -177,7 +177,3 @@ def _bytes(held: Held, moved: Mapping[str, int] | None = None) -> dict[str, obje
         return {"bytes": totals, "held": held.by_place()}
     totals["moved"] = sum(moved.values())
     return {"bytes": totals, "held": held.by_place(), "moved": Sure(moved)}
-
-
-def _verdicts(verdicts: tuple[Verdict, ...]) -> list[dict[str, object]]:
-    return [Sure(name=one.name, holds=one.holds, because=one.because) for one in verdicts]

@@ -114,7 +114,7 @@ def test_a_torn_last_line_is_kept_ended_and_reported(path: Path, cut: int) -> No
 
 def test_a_log_whose_very_first_line_is_torn_can_be_continued(path: Path) -> None:
     """A beginning of a record is a log; nothing is overwritten."""
-    path.write_bytes(b'{"event": "life')
+    path.write_bytes(b'{"event":"life')
 
     AuditLog(path).close()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from lifecycle.audit.plain import canonical_json, plain
+from lifecycle.audit.plain import compact_json, plain
 from states import Facts, Source, TrainerState
 
 
@@ -70,7 +70,7 @@ def test_a_value_becomes_plain(value: object, expected: object) -> None:
     told = plain(value)
 
     assert told == expected
-    assert json.loads(canonical_json(told)) == told
+    assert json.loads(compact_json(told)) == told
 
 
 def test_facts_become_plain() -> None:
@@ -86,12 +86,12 @@ def test_a_cycle_is_cut() -> None:
     loop: list[object] = []
     loop.append(loop)
 
-    assert canonical_json(plain(loop)).count("...") == 1
+    assert compact_json(plain(loop)).count("...") == 1
 
 
 def test_text_that_is_no_unicode_is_written_in_ascii() -> None:
     """A file name with a stray byte does not stop the log."""
-    assert canonical_json(plain("\udcff\u20ac")).isascii()
+    assert compact_json(plain("\udcff\u20ac")).isascii()
 
 
 @pytest.mark.parametrize(
