@@ -11,11 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lifecycle.adapters.folder import CONFIG_NAME
 from lifecycle.adapters.sources import is_alpha
 from lifecycle.errors import AdapterError
-
-CONFIG_NAME: Final = "adapter_config.json"
-CONFIG_BYTES_MAX: Final = 2**20
 
 _READ: Final = frozenset({"peft_type", "r", "lora_alpha", "target_modules", "bias", "use_rslora", "init_lora_weights"})
 _NARROWING: Final = ("layers_to_transform", "layers_pattern", "exclude_modules")

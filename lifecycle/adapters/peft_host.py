@@ -256,7 +256,9 @@ class PeftAdapters(AdapterHost):
         rank = self._layout.rank if source.rank is None else source.rank
         alpha = float(rank if source.alpha is None else source.alpha)
         if source.path is not None:
-            return fit_files(name, read_adapter(name, source.path, bytes_max=self._file_bytes_max()), self._layout)
+            bytes_max = self._file_bytes_max()
+            files = read_adapter(name, source.path, bytes_max=bytes_max, identity=source.identity)
+            return fit_files(name, files, self._layout)
         if source.tensors is not None:
             return fit_tensors(name, source.tensors, rank, alpha, self._layout)
         return fresh(name, source.seed, rank, alpha, source.target_modules, self._layout)

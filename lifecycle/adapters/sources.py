@@ -11,6 +11,7 @@ from typing import Final, TypeGuard
 
 from torch import Tensor
 
+from lifecycle.adapters.folder import FileIdentity, identify
 from lifecycle.errors import AdapterError
 
 NAME_LENGTH_MAX: Final = 128
@@ -31,6 +32,7 @@ class AdapterSource:
         alpha: LoRA alpha; None means equal to the rank, a scale of 1.
         target_modules: which modules a fresh adapter has, as suffixes; None means all that have slots.
         seed: of a fresh adapter. Equal seeds give equal tensors, whatever the slot.
+        identity: what the directory was when it was registered; nothing else is ever loaded from it.
     """
 
     path: Path | None = None
@@ -39,6 +41,7 @@ class AdapterSource:
     alpha: float | None = None
     target_modules: tuple[str, ...] | None = None
     seed: int = 0
+    identity: FileIdentity | None = None
 
 
 def check_name(name: object) -> str:
@@ -74,7 +77,7 @@ def make_source(
     """Check what an adapter is registered with.
 
     Raises:
-        AdapterError: the arguments contradict each other or are out of range.
+        AdapterError: the arguments contradict each other or are out of range, or the directory cannot be read.
     """
     if path is not None and not isinstance(path, str | Path):
         raise AdapterError(name, f"path is {type(path).__name__}; give the directory as a string or a Path")
@@ -95,6 +98,7 @@ def make_source(
         alpha=alpha,
         target_modules=_targets(name, target_modules),
         seed=seed,
+        identity=None if path is None else identify(name, Path(path)),
     )
 
 

@@ -132,11 +132,11 @@ def test_a_full_disk_is_an_error_wherever_it_shows(tmp_path: Path, monkeypatch: 
 
     owner, name = {
         "fsync": (os, "fsync"),
-        "write": (files_module, "_write_synced"),
+        "write": (files_module, "write_synced"),
         "rename": (Path, "rename"),
-        "sync of the parent": (files_module, "_sync_directory"),
+        "sync of the parent": (files_module, "sync_folder"),
     }[call]
-    monkeypatch.setattr(owner, name, full_above if name == "_sync_directory" else full)
+    monkeypatch.setattr(owner, name, full_above if name == "sync_folder" else full)
     with pytest.raises(AdapterError, match="No space left on device"):
         save_adapter(tmp_path / "a", PAYLOAD)
 
@@ -149,7 +149,7 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files_module, "_write_synced", interrupt)
+    monkeypatch.setattr(files_module, "write_synced", interrupt)
     with pytest.raises(KeyboardInterrupt):
         save_adapter(tmp_path / "a", PAYLOAD)
 
