@@ -1,11 +1,12 @@
-"""Adapters: the registry of what should be loaded, files on disk, and slots on a PEFT model.
+"""Adapters: the registry of what should be loaded, files on disk, and slots on a PEFT model or a megatron-core model.
 
-Importing this needs neither peft nor safetensors; they are imported where they are used.
+Importing this needs neither peft, megatron-core nor safetensors; they are imported where they are used.
 """
 
 from __future__ import annotations
 
 from lifecycle.adapters.files import save_adapter
+from lifecycle.adapters.megatron_host import MegatronAdapters
 from lifecycle.adapters.peft_host import PeftAdapters
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
 from lifecycle.adapters.records import AdapterRecord, LoadedAdapter, RegistrySnapshot
@@ -19,6 +20,7 @@ __all__ = [
     "AdapterSource",
     "DesiredAdapter",
     "LoadedAdapter",
+    "MegatronAdapters",
     "PeftAdapters",
     "PreparedAdapter",
     "RegistrySnapshot",
