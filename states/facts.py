@@ -12,6 +12,8 @@ LOCAL: Final = {"scope": "local"}
 
 BACKUPS: Final = ("none", "cpu", "disk", "unplaced")
 TARGETS: Final = ("cpu", "disk", None)
+_STRATEGIES: Final = frozenset(one.value for one in Strategy)
+_BACKINGS: Final = frozenset(one.value for one in FrozenBase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +182,9 @@ class Facts:
         """
         if self.offload_target not in TARGETS:
             raise ValueError(f"offload_target is {self.offload_target!r}; use 'cpu', 'disk' or None")
-        Strategy(self.strategy)
-        FrozenBase(self.frozen_base)
+        if self.strategy not in _STRATEGIES or self.frozen_base not in _BACKINGS:
+            Strategy(self.strategy)
+            FrozenBase(self.frozen_base)
         for content in self.contents:
             if content.backup not in BACKUPS:
                 raise ValueError(f"{content.group}: backup is {content.backup!r}; use one of {BACKUPS}")

@@ -28,7 +28,6 @@ class TrainerMachine:
 
     def __init__(self, initial: TrainerState) -> None:
         moves = [row for row in TABLE if row.kind is RowKind.MOVE]
-        self._edges = {(row.source, row.event, row.edge, row.target) for row in moves}
         definition: list[dict[str, Any]] = [
             {"trigger": trigger_name(row.event, row.edge, row.target), "source": row.source, "dest": row.target}
             for row in moves
@@ -41,6 +40,10 @@ class TrainerMachine:
             auto_transitions=False,
             send_event=False,
         )
+        self._take = {
+            (row.source, row.event, row.edge, row.target): getattr(self, trigger_name(row.event, row.edge, row.target))
+            for row in moves
+        }
 
     def take(self, step: Step) -> None:
         """Move along a decided edge.
@@ -53,9 +56,10 @@ class TrainerMachine:
         """
         if step.state is not self.state:
             raise ValueError(f"the step leaves {step.state}, the trainer is {self.state}; decide again")
-        if (step.state, step.event, step.edge, step.target) not in self._edges:
+        take = self._take.get((step.state, step.event, step.edge, step.target))
+        if take is None:
             raise ValueError(f"{step.event}/{step.edge} to {step.target} is no edge from {step.state}; decide first")
-        getattr(self, trigger_name(step.event, step.edge, step.target))()
+        take()
 
 
 def trigger_name(event: str, edge: str, target: str) -> str:

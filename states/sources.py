@@ -34,19 +34,23 @@ class Read:
     because: str = ""
 
 
-def _candidates(content: ContentFacts, facts: Facts) -> list[tuple[Source, str, str]]:
+_LIVE = "the bytes on the device are this version"
+
+
+def _prefers_saver(facts: Facts) -> bool:
+    return facts.strategy != Strategy.DUPLICATE and bool(reads_saver_backup(facts))
+
+
+def _candidates(content: ContentFacts, *, prefers_saver: bool) -> list[tuple[Source, str, str]]:
     found: list[tuple[Source, str, str]] = []
     if content.saver_is_fresh():
         found.append((Source.SAVER_BACKUP, "", "the saver's host backup holds this version"))
     copies = sorted(content.fresh_copies(), key=lambda tag: (tag != ACTOR, tag))
     found.extend((Source.SNAPSHOT, tag, f'the "{tag}" copy holds this version') for tag in copies)
-    prefers_saver = facts.strategy != Strategy.DUPLICATE and bool(reads_saver_backup(facts))
     if not prefers_saver:
         found.sort(key=lambda one: one[0] is Source.SAVER_BACKUP)
     if content.restored_from_file():
         found.insert(0, (Source.BASE_FILE, "", "the base file holds this version"))
-    if content.live == content.version:
-        found.insert(0, (Source.LIVE, "", "the bytes on the device are this version"))
     return found
 
 
@@ -60,10 +64,16 @@ def decide_read(content: ContentFacts, facts: Facts) -> Read:
     Returns:
         The read; its source is None when nothing fresh is readable, or a tensor has no source at all.
     """
-    found = _candidates(content, facts)
+    return _decide_read(content, prefers_saver=_prefers_saver(facts))
+
+
+def _decide_read(content: ContentFacts, *, prefers_saver: bool) -> Read:
     if content.unreadable:
         names = ", ".join(content.unreadable)
         return Read(content.group, None, content.version, because=f"no copy can be read of: {names}")
+    if content.live == content.version:
+        return Read(content.group, Source.LIVE, content.version, because=_LIVE)
+    found = _candidates(content, prefers_saver=prefers_saver)
     if not found:
         return Read(content.group, None, content.version, because=_nothing_fresh(content))
     source, tag, because = found[0]
@@ -78,7 +88,8 @@ def _nothing_fresh(content: ContentFacts) -> str:
 
 def decide_reads(facts: Facts) -> tuple[Read, ...]:
     """One :class:`Read` for every content group, in the order of the facts."""
-    return tuple(decide_read(content, facts) for content in facts.contents)
+    prefers_saver = _prefers_saver(facts)
+    return tuple([_decide_read(content, prefers_saver=prefers_saver) for content in facts.contents])
 
 
 def keeps_a_copy_when_paused(content: ContentFacts, facts: Facts) -> bool:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
+from typing import Final
 
 from lifecycle.memory import cgroup
 
 _KEPT = ("tms_*", "base-*.safetensors")
 _MEMORY_BACKED = ("tmpfs", "ramfs", "devtmpfs")
+
+
+ASKED_FROM_BYTES: Final = 2**20
+"""So many bytes are needed before the operating system is asked: its answer is older than that when it is used."""
 
 
 def host_free_bytes(budget_bytes: int | None = None, held_bytes: int = 0) -> int:
@@ -25,9 +30,26 @@ def host_free_bytes(budget_bytes: int | None = None, held_bytes: int = 0) -> int
     room = cgroup.room_bytes()
     if room is not None:
         available = min(available, room)
-    if budget_bytes is None:
-        return available
-    return min(available, max(0, budget_bytes - held_bytes))
+    return available if budget_bytes is None else min(available, _left(budget_bytes, held_bytes))
+
+
+def host_room_for(need_bytes: int, budget_bytes: int | None, held_bytes: int) -> int | None:
+    """:func:`host_free_bytes` for a need; None where nothing limits so little.
+
+    What any process takes between two moments is not asked for: the answer takes longer than the copy.
+
+    Args:
+        need_bytes: what will be taken.
+        budget_bytes: see there.
+        held_bytes: see there.
+    """
+    if need_bytes >= ASKED_FROM_BYTES:
+        return host_free_bytes(budget_bytes, held_bytes)
+    return None if budget_bytes is None else _left(budget_bytes, held_bytes)
+
+
+def _left(budget_bytes: int, held_bytes: int) -> int:
+    return max(0, budget_bytes - held_bytes)
 
 
 def disk_problem(directory: str | None) -> str:

@@ -82,19 +82,11 @@ def _content(
     wanted, file = parts.versions.wanted[group], parts.file.version if group == FROZEN_BASE else None
     borrowed = parts.snapshots.borrowers(group)
     served = wanted in (live, saver, file, *(version for tag, version in kept if tag not in borrowed))
+    unreadable = () if served else standing.lost[:_NAMED]
     return _same_or_new(
-        group=group,
-        version=wanted,
-        live=live,
-        saver=saver,
-        retained=standing.is_retained,
-        file=file,
-        copies=kept,
-        borrowed=borrowed,
-        backup=standing.backup,
-        frozen=group == FROZEN_BASE,
-        unreadable=() if served else standing.lost[:_NAMED],
-    )
+        group, wanted, live, saver, standing.is_retained, file, kept, borrowed, standing.backup,
+        group == FROZEN_BASE, unreadable,
+    )  # fmt: skip
 
 
 _same_or_new: Final = lru_cache(maxsize=1024)(ContentFacts)
@@ -162,9 +154,10 @@ def _room_facts(parts: Parts, weights: tuple[TagInfo, ...]) -> dict[str, object]
     usage = parts.saver.usage()
     held = usage.host_bytes + parts.snapshots.host_bytes()
     disk_need = sum(info.size_bytes for info in going if info.backup is Backup.DISK and info.tag not in parts.on_disk)
+    need = _backup_need_bytes(going)
     found: dict[str, object] = {
-        "backup_need_bytes": _backup_need_bytes(going),
-        "host_free_bytes": host.host_free_bytes(parts.config.host_budget_bytes, held),
+        "backup_need_bytes": need,
+        "host_free_bytes": host.host_room_for(need, parts.config.host_budget_bytes, held),
         "disk_need_bytes": disk_need,
     }
     if disk_need:

@@ -53,14 +53,16 @@ class Recorder:
         self._since_checkpoint = CHECKPOINT_EVERY
         self.failures: deque[AuditError] = deque(maxlen=ERRORS_KEPT)
 
-    def began(self, step: Step, facts: Facts, held: Held) -> None:
+    def began(self, step: Step, facts: Facts) -> None:
         """Before the first effect. The native layer may end the process: this line is then the evidence.
+
+        What is held is what the record before says.
 
         Raises:
             AuditError: it could not be written and the configuration says stop. Nothing was done.
         """
         self._transition += 1
-        self._write("lifecycle.began", {**self._decided(step, facts), **_bytes(held)})
+        self._write("lifecycle.began", self._decided(step, facts))
 
     def moved(self, outcome: Moved, versions: Mapping[str, int], held: Held) -> None:
         """After the commit.
@@ -170,10 +172,8 @@ def _facts(facts: Facts) -> dict[str, object]:
     )
 
 
-def _bytes(held: Held, moved: Mapping[str, int] | None = None) -> dict[str, object]:
+def _bytes(held: Held, moved: Mapping[str, int]) -> dict[str, object]:
     """Bytes held in all, the same by place and tag, and bytes moved by kind."""
-    totals = Sure(held.totals())
-    if moved is None:
-        return {"bytes": totals, "held": held.by_place()}
-    totals["moved"] = sum(moved.values())
-    return {"bytes": totals, "held": held.by_place(), "moved": Sure(moved)}
+    totals = Sure(held.totals(), moved=sum(moved.values()))
+    by_place = {place: Sure(tags) for place, tags in held.by_place().items()}
+    return {"bytes": totals, "held": Sure(by_place), "moved": Sure(moved)}

@@ -93,7 +93,7 @@ class Runner:
     def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:
         """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
         started, source = time.perf_counter(), work.step.state
-        self.recorder.began(work.step, work.facts, held_now(self._parts))
+        self.recorder.began(work.step, work.facts)
         try:
             self._perform(work, source, entering, leaving)
         finally:

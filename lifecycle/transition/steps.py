@@ -8,7 +8,7 @@ from lifecycle.errors import ConfigError, LifecycleError
 from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.digests import digest
-from states import ACTOR, BUFFERS, FROZEN_BASE, TRAINABLE_BASE, Strategy
+from states import ACTOR, BUFFERS, FROZEN_BASE, TRAINABLE_BASE, Strategy, Verify
 
 
 def names_of(what: str, given: Iterable[str]) -> tuple[str, ...]:
@@ -85,18 +85,21 @@ def forget_old(parts: Parts) -> None:
     parts.forget_digests()
 
 
-def renew(parts: Parts, groups: Iterable[str]) -> tuple[str, ...]:
+def renew(parts: Parts, groups: tuple[str, ...]) -> tuple[str, ...]:
     """New ids for groups whose bytes may have changed in place.
 
     The frozen base, which only a loaded checkpoint can change, is compared: if its bytes are the same, so is
-    its id.
+    its id. What an adapter's bytes are is remembered, so that a push can be compared, unless nothing is verified.
 
     Returns:
         The groups that took a new id.
     """
     renewed = []
+    unread = {TRAINABLE_BASE, BUFFERS}
+    if parts.config.verify == Verify.OFF:
+        unread |= set(groups) - {FROZEN_BASE}
     for group in groups:
-        if group in {TRAINABLE_BASE, BUFFERS}:
+        if group in unread:
             parts.versions.renew(group)
         elif not _renew_if_changed(parts, group, compare=group == FROZEN_BASE):
             continue

@@ -118,7 +118,7 @@ def test_a_log_whose_very_first_line_is_torn_can_be_continued(path: Path) -> Non
 
     AuditLog(path).close()
 
-    assert path.read_bytes().startswith(b'{"event": "life\n')
+    assert path.read_bytes().startswith(b'{"event":"life\n')
     assert verify_chain(read_log(path)) == []
 
 

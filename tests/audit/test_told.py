@@ -21,7 +21,6 @@ from lifecycle.audit.plain import compact_json, plain
 from lifecycle.audit.read import read_log, verify_chain
 from lifecycle.audit.told import RECORDS, Sure, told
 from lifecycle.config import LifecycleConfig
-from lifecycle.ledger import Held
 from lifecycle.transition.records import Recorder
 from states import ContentFacts, Facts, LeaseFacts, Source, Step, TrainerEvent, TrainerState, Verdict, decide
 
@@ -79,7 +78,7 @@ def began_keys(facts: Facts) -> dict[str, object]:
 
     step = decide(TrainerState.AWAKE, TrainerEvent.BEGIN_STEP, facts)
     assert isinstance(step, Step)
-    Recorder(Audit(), LifecycleConfig()).began(step, facts, Held({"actor/base": 7}, {}, {}, {}, {}, {}, {}))
+    Recorder(Audit(), LifecycleConfig()).began(step, facts)
     return kept[0]
 
 
