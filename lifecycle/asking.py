@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import AdapterError, ConfigError, EventRefused
+from lifecycle.errors import AdapterError, AuditError, ConfigError, EventRefused
+from lifecycle.ledger import Ledger, held_now
+from lifecycle.memory.residue import Residue
 from lifecycle.outcome import Explanation
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Parts, Request
@@ -39,6 +41,35 @@ class Asking:
     def state(self) -> TrainerState:
         """The state the trainer is in."""
         return self._runner.machine.state
+
+    @property
+    def active_model(self) -> str:
+        """Whose bytes are in live memory: ``actor`` or the tag of another model."""
+        return self._parts.runtime.active_model
+
+    @property
+    def audit_failures(self) -> tuple[AuditError, ...]:
+        """Records that could not be written."""
+        return tuple(self._runner.recorder.failures)
+
+    @property
+    def callback_errors(self) -> tuple[Exception, ...]:
+        """What subscribers raised."""
+        return tuple(self._runner.callback_errors)
+
+    def held_bytes(self) -> dict[str, int]:
+        """Bytes held now, by place; :attr:`ledger` has them by tag too."""
+        return held_now(self._parts).totals()
+
+    @property
+    def ledger(self) -> Ledger:
+        """Bytes held now by place and tag, and bytes moved in this run by event and kind. A snapshot of now."""
+        return Ledger(held_now(self._parts), dict(self._runner.moved))
+
+    @property
+    def residue(self) -> Residue:
+        """What stayed in use on the device after the last offloads, beyond what the books know."""
+        return self._parts.residue.report()
 
     def facts(self) -> Facts:
         """The record that guards would look at now."""

@@ -13,10 +13,10 @@ from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.audit.log import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
-from lifecycle.errors import AuditError, ConfigError
+from lifecycle.errors import ConfigError
 from lifecycle.handoff import handoff
-from lifecycle.ledger import Ledger, held_now
-from lifecycle.memory.residue import Residue
+from lifecycle.memory.schedules import Scheduler
+from lifecycle.memory.slot_state import SlotDeclarations
 from lifecycle.outcome import Moved, Outcome
 from lifecycle.planning import Planning
 from lifecycle.process_groups import ProcessGroups
@@ -52,6 +52,9 @@ class TrainerLifecycle(Planning):
         model: the module that trains (with adapters: the PEFT model that they sit on).
         optimizer: one optimizer, one a slot by slot number, several, or None.
         adapters: the adapter slots; None in a full-parameter run.
+        main_copies: parameter, or its name, to the fp32 tensor that the optimizer steps in its place.
+        schedulers: slot to its learning rate scheduler, in the state in which each new tenant starts; None for a
+            slot whose schedule goes on from tenant to tenant.
         snapshots: named host copies; a new store when None.
         audit: where records go; memory when None.
         groups: the process groups that sleep may tear down.
@@ -70,6 +73,8 @@ class TrainerLifecycle(Planning):
         model: nn.Module,
         optimizer: Optimizer | Mapping[int, Optimizer] | Sequence[Optimizer] | None,
         adapters: AdapterHost | None,
+        main_copies: Mapping[str, Tensor] | Mapping[Tensor, Tensor] | None = None,
+        schedulers: Mapping[int, Scheduler | None] | None = None,
         snapshots: SnapshotStore | None = None,
         audit: Audit | None = None,
         groups: ProcessGroups | None = None,
@@ -77,7 +82,8 @@ class TrainerLifecycle(Planning):
     ) -> None:
         self.config = config
         self.snapshots = snapshots if snapshots is not None else SnapshotStore()
-        self._parts = attach.build_parts(config, saver, model, optimizer, adapters, self.snapshots, groups)
+        declared = SlotDeclarations(main_copies, schedulers)
+        self._parts = attach.build_parts(config, saver, model, optimizer, adapters, self.snapshots, groups, declared)
         attach.lay_out(self._parts, TrainerState(initial_state))
         recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
         self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
@@ -87,21 +93,6 @@ class TrainerLifecycle(Planning):
             recorder.noted("tensors outside of parameters and buffers stay resident", bytes=resident)
         self.snapshots.connect(OwnMemory(self._parts), self._gate, _SHARING[Strategy(config.strategy)])
         self._start_planning()
-
-    @property
-    def active_model(self) -> str:
-        """Whose bytes are in live memory: ``actor`` or the tag of another model."""
-        return self._parts.runtime.active_model
-
-    @property
-    def audit_failures(self) -> tuple[AuditError, ...]:
-        """Records that could not be written."""
-        return tuple(self._runner.recorder.failures)
-
-    @property
-    def callback_errors(self) -> tuple[Exception, ...]:
-        """What subscribers raised."""
-        return tuple(self._runner.callback_errors)
 
     # Memory
 
@@ -143,9 +134,20 @@ class TrainerLifecycle(Planning):
 
     # Adapters and weights
 
-    def reconcile_adapters(self) -> Outcome:
-        """Bring the slots to what the registry says: awake, asleep or offloaded, all or nothing."""
-        return self._send(TrainerEvent.RECONCILE_ADAPTERS)
+    def reconcile_adapters(self, *, partial: str | None = None) -> Outcome:
+        """Bring the slots to what the registry says: awake, asleep or offloaded, all or nothing.
+
+        Args:
+            partial: ``"keep"`` keeps what succeeds; ``Moved.failed`` says which adapters did not and why. They stay
+                pending, and the next call tries again.
+
+        Raises:
+            ConfigError: *partial* is something else.
+            TransitionFailed: an adapter failed and everything is as before; ``error.adapter`` says which one.
+        """
+        if partial not in (None, "keep"):
+            raise ConfigError(f"partial is {partial!r}; use 'keep', or None for all or nothing")
+        return self._send(TrainerEvent.RECONCILE_ADAPTERS, keeps_partial=partial == "keep")
 
     def update_weights(self, engines: Iterable[RolloutEngine]) -> Outcome:
         """Send every engine what it lacks, from the decided source.
@@ -254,20 +256,6 @@ class TrainerLifecycle(Planning):
         """
         return keep_model(self._parts, self._gate, tag, tensors)
 
-    def held_bytes(self) -> dict[str, int]:
-        """Bytes held now, by place; :attr:`ledger` has them by tag too."""
-        return held_now(self._parts).totals()
-
-    @property
-    def ledger(self) -> Ledger:
-        """Bytes held now by place and tag, and bytes moved in this run by event and kind. A snapshot of now."""
-        return Ledger(held_now(self._parts), dict(self._runner.moved))
-
-    @property
-    def residue(self) -> Residue:
-        """What stayed in use on the device after the last offloads, beyond what the books know."""
-        return self._parts.residue.report()
-
     def subscribe(self, callback: Callable[[Moved], None]) -> None:
         """Call *callback* with the outcome after each commit. What it raises is recorded, not raised.
 
@@ -295,5 +283,6 @@ class TrainerLifecycle(Planning):
         loads: bool = False,
         target: str = ACTOR,
         engines: tuple[RolloutEngine, ...] = (),
+        keeps_partial: bool = False,
     ) -> Outcome:
-        return self._runner.send(event, Request(adapters, loads, target, engines))
+        return self._runner.send(event, Request(adapters, loads, target, engines, keeps_partial))

@@ -12,6 +12,7 @@ LifecycleError
 ├── SaverMisuse         the caller: a saver call that the real library answers by ending the process
 ├── BaseFileError       the world: the file behind a frozen base is missing room, bytes or trust
 ├── SaverError          the world: out of memory, a full or broken disk, a saver that frees nothing
+├── SlotWriteError      the world: an adapter could not be written into its slot, or out of it
 ├── DigestMismatch      the world: bytes are not those of their version
 ├── EngineError         the world: a rollout engine failed, or answered something else than asked
 ├── AuditError          the world: the log could not be written
@@ -77,6 +78,20 @@ class AdapterError(LifecycleError, ValueError):
 
     def __init__(self, adapter: str, why: str) -> None:
         super().__init__(f"adapter {adapter!r}: {why}")
+        self.adapter = adapter
+        self.why = why
+
+
+class SlotWriteError(LifecycleError):
+    """An adapter was read and checked, and then could not be written into its slot, or retired from it.
+
+    Attributes:
+        adapter: its name.
+        why: what failed (also ``__cause__``).
+    """
+
+    def __init__(self, adapter: str, why: str) -> None:
+        super().__init__(f"adapter {adapter!r} could not be loaded or retired: {why}")
         self.adapter = adapter
         self.why = why
 
@@ -208,6 +223,7 @@ class TransitionFailed(LifecycleError):
         state: the state the trainer is back in.
         effect: name of the effect that failed.
         cause: the error it raised (also ``__cause__``).
+        adapter: the adapter that it failed at, None where it was none.
     """
 
     def __init__(self, event: TrainerEvent, state: TrainerState, effect: str, cause: BaseException) -> None:
@@ -220,6 +236,7 @@ class TransitionFailed(LifecycleError):
         self.state = state
         self.effect = effect
         self.cause = cause
+        self.adapter: str | None = getattr(cause, "adapter", None)
 
 
 class TrainerFaulted(LifecycleError):

@@ -9,6 +9,21 @@ from states.verdict import NotABool
 
 
 @dataclass(frozen=True, slots=True)
+class FailedAdapter:
+    """An adapter that a partial reconcile left as it was. It stays pending: the next reconcile tries again.
+
+    Attributes:
+        name: the adapter.
+        change: ``load``, ``replace`` or ``retire``.
+        why: what failed.
+    """
+
+    name: str
+    change: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Moved(NotABool):
     """The event took an edge and is committed.
 
@@ -33,6 +48,12 @@ class Moved(NotABool):
     moved: tuple[tuple[str, int], ...] = ()
     duration_s: float = 0.0
     details: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def failed(self) -> tuple[FailedAdapter, ...]:
+        """The adapters that ``reconcile_adapters(partial="keep")`` could not change, in the order of their names."""
+        found = dict(self.details).get("failed", ())
+        return found if isinstance(found, tuple) else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,7 @@ class Facts:
     strays: tuple[str, ...] = field(default=(), metadata=LOCAL)
     unwritable: tuple[str, ...] = field(default=(), metadata=LOCAL)
     gradients_kept: bool = field(default=True, metadata=LOCAL)
+    unknown_slot_state: tuple[str, ...] = field(default=(), metadata=LOCAL)
     backup_need_bytes: int = field(default=0, metadata=LOCAL)
     copy_need_bytes: int = field(default=0, metadata=LOCAL)
     host_free_bytes: int | None = field(default=None, metadata=LOCAL)

@@ -150,6 +150,18 @@ def adapter_bytes_can_be_written(facts: Facts) -> Answer:
     return False, f"no writable bytes for {names}", "wake_up() first, or place the adapters with a cpu backup"
 
 
+@guard(scope="local")
+def slot_state_is_known(facts: Facts) -> Answer:
+    """Everything that belongs to a slot that changes hands can be handed over: its first value is known."""
+    if not facts.unknown_slot_state:
+        return True, "what belongs to the slots can be handed over", ""
+    return (
+        False,
+        f"nobody knows how to hand over: {'; '.join(facts.unknown_slot_state[:3])}",
+        "declare main copies and schedulers, use an optimizer whose state starts from zero, or build a new trainer",
+    )
+
+
 @guard()
 def switch_target_exists(facts: Facts) -> Answer:
     """A copy of the model to switch to is kept, or it is the actor, which is known by its versions."""

@@ -36,9 +36,14 @@ CONTENTS: Final = {
     "adapters": "adapters",
     "adapter-moments": "optimizer",
     "base-moments": "base-optimizer",
+    "adapter-main-copies": "main",
+    "base-main-copies": "base-main",
     "gradients": "gradients",
 }
 """The kinds of content, and the part of the tag under which each lies."""
+
+_OF_THE_BASE: Final = frozenset({"base-moments", "base-main-copies"})
+"""What the optimizer alone looks at, and no reconcile writes."""
 
 _IN_FILE: Final = "the base file brings it back: sleep copies nothing of it, and a node holds it once, as page cache"
 _READ_BY_SYNC: Final = "weight sync reads it from the saver's host backup while it is paused"
@@ -70,13 +75,13 @@ def place(content: str, *, target: str | None, frozen_base: str, strategy: str) 
         return Place(part, "unplaced", _NEVER_PAUSED)
     if content == "frozen-base" and is_in_file(target, frozen_base):
         return Place(part, "none", _IN_FILE, file=True)
-    if content in {"adapters", "adapter-moments"}:
+    if content in {"adapters", "adapter-moments", "adapter-main-copies"}:
         return Place(part, "cpu", _WRITTEN_ASLEEP)
-    if target == "disk" and content == "base-moments":
+    if target == "disk" and content in _OF_THE_BASE:
         return Place(part, "disk", _UNREAD)
     if target == "disk" and strategy != Strategy.LEAN:
         return Place(part, "disk", _HAS_COPY)
-    return Place(part, "cpu", _UNREAD if content == "base-moments" else _READ_BY_SYNC)
+    return Place(part, "cpu", _UNREAD if content in _OF_THE_BASE else _READ_BY_SYNC)
 
 
 def why_not_adopted(content: str, found: str, wanted: Place) -> str:

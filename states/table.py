@@ -55,6 +55,7 @@ _RECONCILE_NEEDS = (
     g.active_model_is_the_actor,
     g.adapter_bytes_can_be_written,
     g.no_lease_over_what_reconcile_writes,
+    g.slot_state_is_known,
 )
 _ENTER = tuple(
     Row("enters", E.RECONCILE_ADAPTERS, state, RECONCILING, (g.something_to_reconcile,), _RECONCILE_NEEDS)

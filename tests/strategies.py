@@ -185,6 +185,7 @@ LOCAL_DEVIATIONS: Final[dict[str, Deviation]] = {
     "a tensor strays": _set(strays=("exp_avg.0",)),
     "a slot cannot be written": _set(unwritable=("A.lora_A",)),
     "gradients cannot be kept": _set(gradients_kept=False),
+    "a slot has state of an unknown kind": _set(unknown_slot_state=("A.lora_A#row_var",)),
     "the host has no room": _set(host_free_bytes=9),
     "the host has just room": _set(host_free_bytes=10),
     "the host is not limited": _set(host_free_bytes=None),

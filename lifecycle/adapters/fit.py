@@ -158,6 +158,13 @@ def pad(adapter: str, name: str, value: Tensor | None, slot: Tensor) -> Tensor:
 
 def check_rank(adapter: str, rank: int, layout: SlotLayout) -> None:
     """Check that a rank fits.
+def pad_exact(adapter: str, name: str, value: Tensor | None, slot: Tensor) -> Tensor | None:
+    """What :func:`pad` gives, in float32: for a main copy. None where the slot's dtype has every bit of the value."""
+    if value is None or value.element_size() <= slot.element_size() or slot.dtype.itemsize >= torch.float32.itemsize:
+        return None
+    return pad(adapter, name, value, torch.empty(slot.shape, dtype=torch.float32, device="meta"))
+
+
 
     Raises:
         AdapterError: it is larger than that of the slots.

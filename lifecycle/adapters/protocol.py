@@ -39,6 +39,8 @@ class PreparedAdapter:
         target_modules: the modules it really has, as suffixes, sorted.
         tensors: slot tensor name to value, CPU, shape and dtype of the slot's tensor, zero-padded;
             every tensor of the slot is there. Owned by this object.
+        exact: the same in float32 as it was before it was rounded to the slot's dtype, for main copies;
+            only of tensors whose source has more bits than the slot.
     """
 
     desired: DesiredAdapter
@@ -46,6 +48,7 @@ class PreparedAdapter:
     alpha: float
     target_modules: tuple[str, ...]
     tensors: Mapping[str, Tensor] = field(repr=False)
+    exact: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam, Adamax, AdamW, Optimizer, RMSprop
 
 from lifecycle.errors import ConfigError
+from lifecycle.memory.main_copies import MAIN
 
 _ZERO_STARTS = (Adam, AdamW, Adamax, RMSprop, SGD)
 """Optimizers whose state is all zeros before the first step, so that it can be made and reset."""
@@ -32,11 +33,23 @@ class OptimizerState:
     Args:
         optimizers: together they may hold each parameter at most once.
         names: the trainable parameters by name.
+        mains: main copies by the name of their parameter; the optimizers step these instead.
+
+    Attributes:
+        optimizers: as given.
+        mains: as given.
     """
 
-    def __init__(self, optimizers: tuple[Optimizer, ...], names: Mapping[str, Tensor]) -> None:
-        self._optimizers = optimizers
-        self._names = {id(tensor): name for name, tensor in names.items()}
+    def __init__(
+        self,
+        optimizers: tuple[Optimizer, ...],
+        names: Mapping[str, Tensor],
+        mains: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.optimizers = optimizers
+        self.mains = dict(mains or {})
+        self._stepped = {**names, **self.mains}
+        self._names = {id(tensor): name for held in (names, self.mains) for name, tensor in held.items()}
 
     def materialise(self) -> None:
         """Create the state tensors without a step: afterwards they are what they are before the first one.
@@ -44,7 +57,7 @@ class OptimizerState:
         Raises:
             ConfigError: an optimizer whose first state is not known to be zero has no state yet.
         """
-        for optimizer in self._optimizers:
+        for optimizer in self.optimizers:
             if all(optimizer.state.get(parameter) for parameter in _parameters(optimizer)):
                 continue
             if type(optimizer) not in _ZERO_STARTS or _dampens(optimizer):
@@ -56,17 +69,58 @@ class OptimizerState:
             _step_without_effect(optimizer)
 
     def tensors(self) -> dict[str, Tensor]:
-        """State tensors with bytes and at least one dimension, by ``NAME.STATE``: what belongs in a region."""
-        return {name: one for name, one in self._all() if isinstance(one, Tensor) and one.dim() and one.numel()}
+        """What belongs in a region: main copies, and state tensors with bytes and a dimension, by ``NAME#STATE``."""
+        found = {f"{name}#{MAIN}": one for name, one in self.mains.items()}
+        return found | {name: one for name, one in self._all() if isinstance(one, Tensor) and one.dim() and one.numel()}
 
     def of(self, parameters: Iterable[str]) -> dict[str, Tensor]:
-        """Every state tensor of these parameters, step counters included."""
-        wanted = set(parameters)
-        mine = ((name, value) for name, value in self._all() if name.rpartition("#")[0] in wanted)
+        """Every state tensor of these parameters, step counters included and main copies not."""
+        mine = ((f"{name}#{key}", one) for name, state in self.entries(parameters) for key, one in state.items())
         return {name: value for name, value in mine if isinstance(value, Tensor)}
 
+    def entries(self, parameters: Iterable[str]) -> list[tuple[str, dict[str, Any]]]:
+        """The state of each of these parameters that has one, by name."""
+        wanted = [(name, self._stepped[name]) for name in parameters if name in self._stepped]
+        return [(name, one.state[tensor]) for one in self.optimizers for name, tensor in wanted if tensor in one.state]
+
+    def stepped(self, name: str) -> Tensor:
+        """What an optimizer steps for this parameter: its main copy, or else itself."""
+        return self._stepped[name]
+
+    def name_of(self, tensor: Tensor) -> str | None:
+        """The parameter that a tensor is, or is the main copy of; None when it is neither."""
+        return self._names.get(id(tensor))
+
+    def held(self) -> set[str]:
+        """Names of the parameters that an optimizer steps, by themselves or by their main copy."""
+        every = (self.name_of(one) for optimizer in self.optimizers for one in _parameters(optimizer))
+        return {name for name in every if name is not None}
+
+    def only_owner(self, parameters: Iterable[str], what: str) -> Optimizer | None:
+        """The optimizer that steps these parameters and no others, None when none steps any of them.
+
+        Args:
+            parameters: names.
+            what: for the message.
+
+        Raises:
+            ConfigError: several do, or it steps others too.
+        """
+        wanted = set(parameters)
+        found = [one for one in self.optimizers if any(self.name_of(held) in wanted for held in _parameters(one))]
+        others = [self.name_of(held) for one in found for held in _parameters(one) if self.name_of(held) not in wanted]
+        if others or len(found) > 1:
+            told = f"which steps {others[0] or 'a tensor of no name'} too" if others else "of which there are several"
+            raise ConfigError(f"{what} would drive an optimizer {told}; give each slot one optimizer of its own")
+        return found[0] if found else None
+
+    def unnamed(self) -> list[tuple[Optimizer, Tensor]]:
+        """What optimizers step and is neither a parameter of the model nor declared as a main copy."""
+        every = ((one, tensor) for one in self.optimizers for tensor in _parameters(one))
+        return [(one, tensor) for one, tensor in every if self.name_of(tensor) is None]
+
     def _all(self) -> Iterator[tuple[str, object]]:
-        for optimizer in self._optimizers:
+        for optimizer in self.optimizers:
             for parameter, state in optimizer.state.items():
                 name = self._names.get(id(parameter), f"unnamed-{id(parameter)}")
                 for key, value in state.items():

@@ -14,8 +14,10 @@ from lifecycle.memory.attach_checks import refuse_conflicts, refuse_mixed_backup
 from lifecycle.memory.gradients import Gradients
 from lifecycle.memory.inventory import Inventory
 from lifecycle.memory.layout import Layout
+from lifecycle.memory.main_copies import MAIN, main_copies_of
 from lifecycle.memory.optimizer_state import OptimizerState, optimizers_of
 from lifecycle.memory.sharing import groups_sharing_storage
+from lifecycle.memory.slot_state import SlotDeclarations, slot_state_of
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
 from lifecycle.transition.base_backing import base_dir, files_of_others, readable, write_base_file
@@ -35,6 +37,7 @@ def build_parts(
     adapters: AdapterHost | None,
     snapshots: SnapshotStore,
     groups: ProcessGroups | None,
+    slot_state: SlotDeclarations,
 ) -> Parts:
     """Put the parts of one trainer together. Allocates nothing.
 
@@ -44,12 +47,16 @@ def build_parts(
     if config.lora and adapters is None:
         raise ConfigError("the configuration says LoRA but no adapters were given; pass adapters=, or set lora=False")
     optimizers = optimizers_of(optimizer)
-    if adapters is not None:
-        _check_slots(model, adapters, optimizers)
     inventory = Inventory(model, adapters, config.frozen_buffers)
-    _check_prefix(config.model, saver, inventory, optimizers)
-    refuse_conflicts(config.model, saver, inventory)
     trainable = inventory.trainable()
+    moments = OptimizerState(optimizers, trainable, main_copies_of(slot_state.main_copies, trainable, optimizers))
+    if adapters is not None:
+        _check_slots(model, adapters, moments)
+    gradients = Gradients(trainable, moments.mains)
+    _check_prefix(config.model, saver, inventory, moments)
+    gradients.refuse_flat_main_grads(lambda one: saver.tag_of(one) is not None)
+    slots = slot_state_of(adapters, moments, slot_state.schedulers)
+    refuse_conflicts(config.model, saver, inventory)
     layout = Layout(saver, config)
     file = FrozenFile(base_dir(config, saver, [layout.place_of(_BASE[group]) for group in inventory.base]))
     return Parts(
@@ -60,8 +67,9 @@ def build_parts(
         snapshots=snapshots,
         file=file,
         door=Door(saver, snapshots, file),
-        gradients=Gradients(trainable),
-        moments=OptimizerState(optimizers, trainable),
+        gradients=gradients,
+        moments=moments,
+        slots=slots,
         adapters=adapters,
         groups=groups,
     )
@@ -74,15 +82,16 @@ def _backing(where: Place) -> str:
     return "base file" if where.file else where.backup
 
 
-def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory, optimizers: tuple[Optimizer, ...]) -> None:
+def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory, moments: OptimizerState) -> None:
     """Tags are told apart by their prefix: nobody else's tensors may lie under this trainer's.
 
     Gradients and moments of its own parameters are its own too: an earlier controller of the model placed them.
     """
     trainable = inventory.trainable()
     gradients = [one.grad for one in trainable.values() if one.grad is not None]
-    moments = OptimizerState(optimizers, trainable).tensors().values()
-    own = {saver.tag_of(one) for one in (*inventory.tensors().values(), *gradients, *moments)}
+    main_gradients = [one.grad for one in moments.mains.values() if one.grad is not None]
+    held = (*inventory.tensors().values(), *gradients, *main_gradients, *moments.tensors().values())
+    own = {saver.tag_of(one) for one in held}
     taken = [tag for tag in saver.tags() if tag.startswith(f"{model}/") and tag not in own]
     if taken:
         raise ConfigError(
@@ -91,15 +100,15 @@ def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory, optimize
         )
 
 
-def _check_slots(model: nn.Module, adapters: AdapterHost, optimizers: tuple[Optimizer, ...]) -> None:
+def _check_slots(model: nn.Module, adapters: AdapterHost, moments: OptimizerState) -> None:
     """The slots are the model's, and no optimizer moves one slot when another steps."""
     own = {id(parameter) for parameter in model.parameters()}
-    slots = [{id(one) for one in adapters.slot_tensors(slot).values()} for slot in range(adapters.slots)]
-    if any(not slot <= own for slot in slots):
+    slots = [adapters.slot_tensors(slot) for slot in range(adapters.slots)]
+    if any(id(one) not in own for slot in slots for one in slot.values()):
         raise ConfigError("the adapters sit on another model; pass the one that they were built on")
-    for optimizer in optimizers:
-        held = {id(one) for group in optimizer.param_groups for one in group["params"]}
-        shared = [slot for slot, tensors in enumerate(slots) if held & tensors]
+    for optimizer in moments.optimizers:
+        held = {moments.name_of(one) for group in optimizer.param_groups for one in group["params"]}
+        shared = [slot for slot, tensors in enumerate(slots) if held & tensors.keys()]
         if len(shared) > 1:
             raise ConfigError(
                 f"one {type(optimizer).__name__} holds the parameters of slots {shared}: gradients are kept as "
@@ -157,7 +166,7 @@ def _check_state(parts: Parts, state: TrainerState) -> None:
 
 
 def place_training_state(parts: Parts) -> None:
-    """Materialise gradients and moments and place them in their regions.
+    """Materialise gradients and moments and place them, and the main copies, in their regions.
 
     Raises:
         ConfigError: the first state of an optimizer is not known.
@@ -165,10 +174,13 @@ def place_training_state(parts: Parts) -> None:
     parts.layout.place("gradients", parts.gradients.materialise())
     parts.moments.materialise()
     slots = set(parts.inventory.slot_tensors())
-    moments = _on_device(parts, parts.moments.tensors())
-    of_slots = {name: one for name, one in moments.items() if name.rpartition("#")[0] in slots}
-    parts.layout.place("adapter-moments", of_slots)
-    parts.layout.place("base-moments", {name: one for name, one in moments.items() if name not in of_slots})
+    split: dict[str, dict[str, Tensor]] = {}
+    for name, one in _on_device(parts, parts.moments.tensors()).items():
+        parameter, _, kind = name.rpartition("#")
+        whose, what = "adapter" if parameter in slots else "base", "main-copies" if kind == MAIN else "moments"
+        split.setdefault(f"{whose}-{what}", {})[name] = one
+    for content, held in split.items():
+        parts.layout.place(content, held)
 
 
 def _on_device(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

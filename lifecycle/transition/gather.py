@@ -13,6 +13,7 @@ from lifecycle.memory import host
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.copies import with_copy_need
 from lifecycle.transition.parts import Parts, Request
+from lifecycle.transition.slot_writer import unknown_slot_state
 from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent
 
 _NAMED = 3
@@ -42,6 +43,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         origin=runtime.origin,
         to_load=to_load,
         to_retire=to_retire,
+        unknown_slot_state=_unknown(parts, (*to_load, *to_retire), event),
         touched=parts.touched(step, loads=request.loads),
         step_open=runtime.step is not None,
         step_differs=tuple(sorted(set(step) ^ set(request.adapters))) if commits else (),
@@ -52,6 +54,10 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         **_memory_facts(parts, event),
     )
     return with_copy_need(parts, facts, event, loads=request.loads)
+
+
+def _unknown(parts: Parts, changing: tuple[str, ...], event: TrainerEvent | None) -> tuple[str, ...]:
+    return unknown_slot_state(parts, changing) if event in (None, TrainerEvent.RECONCILE_ADAPTERS) else ()
 
 
 def pending(parts: Parts) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -145,8 +151,7 @@ def _gradients_can_be_kept(parts: Parts) -> bool:
     """Accumulated gradients are where they are copied from before a pause."""
     if not parts.runtime.accumulated:
         return True
-    names = set(parts.parameter_names(parts.runtime.accumulated))
-    return not any(name.removesuffix(".grad") in names for name in parts.gradients.strays())
+    return not parts.gradients.strays(parts.parameter_names(parts.runtime.accumulated))
 
 
 def _room_facts(parts: Parts, weights: tuple[TagInfo, ...]) -> dict[str, object]:

@@ -19,6 +19,7 @@ from lifecycle.memory.inventory import Inventory
 from lifecycle.memory.layout import Layout
 from lifecycle.memory.optimizer_state import OptimizerState
 from lifecycle.memory.residue import ResidueHistory
+from lifecycle.memory.slot_state import SlotState
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import Backup, MemorySaver
 from lifecycle.transport import Receivers
@@ -89,6 +90,7 @@ class Parts:
     door: Door
     gradients: Gradients
     moments: OptimizerState
+    slots: SlotState
     adapters: AdapterHost | None
     groups: ProcessGroups | None
     versions: VersionBook = field(default_factory=VersionBook)
@@ -193,12 +195,14 @@ class Request:
         loads: the step loads a checkpoint.
         target: the model to switch to.
         engines: the engines to update.
+        keeps_partial: a reconcile keeps what succeeded when some of its adapters fail.
     """
 
     adapters: tuple[str, ...] = ()
     loads: bool = False
     target: str = ACTOR
     engines: tuple[RolloutEngine, ...] = ()
+    keeps_partial: bool = False
 
 
 Undo = Callable[[], None]

@@ -1,104 +1,143 @@
 """Bringing the slots to what the registry says. Prepare everything, write bytes, then record.
 
 Bytes go through the door: to the device while the trainer is awake, into the saver's host backup
-while it is offloaded, where they are on the device after the next resume.
+while it is offloaded, where they are on the device after the next resume. All of it is one transaction;
+when what succeeds is to be kept, each adapter is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
-import torch
-from torch import Tensor
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
-from lifecycle.errors import AdapterError, ConfigError
-from lifecycle.transition.parts import Parts, Undo, Work, undone_by
+from lifecycle.errors import AdapterError, ConfigError, DigestMismatch, SlotWriteError
+from lifecycle.outcome import FailedAdapter
+from lifecycle.transition.parts import Parts, Undo, UndoFailed, Work, undone_by
+from lifecycle.transition.slot_writer import SlotWriter
 from lifecycle.transition.verify import note_written
 from lifecycle.weights.digests import digest
-from lifecycle.weights.door import write
 from states import adapter_group
 
 
-class _SlotWriter:
-    """Writes slots and remembers what was there."""
+@dataclass
+class _Pass:
+    """One reconcile under way.
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._before: list[tuple[Tensor, Tensor]] = []
-        self._notes = parts.notes.save()
-        self.moved_bytes = 0
+    Attributes:
+        before: what was loaded when it began.
+        desired: what is to be loaded.
+        failed: the adapters that were left as they were, because what succeeds is kept.
+    """
 
-    def write(self, slot: int, values: Mapping[str, Tensor] | None, host: AdapterHost) -> None:
-        """Write a slot's weights (zeros when *values* is None) and zero what belongs to the last tenant."""
-        tensors = host.slot_tensors(slot)
-        for name, tensor in tensors.items():
-            into = self._parts.door.own_bytes(name, tensor)
-            self._put(into, torch.zeros_like(into) if values is None else values[name])
-        for name, tensor in self._parts.moments.of(tensors).items():
-            into = self._parts.door.own_bytes(name, tensor)
-            self._put(into, torch.zeros_like(into))
-
-    def zero(self, tensors: Iterable[Tensor]) -> None:
-        """Zero these tensors."""
-        for tensor in tensors:
-            self._put(tensor, torch.zeros_like(tensor))
-
-    def _put(self, into: Tensor, value: Tensor) -> None:
-        self._before.append((into, into.clone()))
-        self.moved_bytes += write(into, value)
-
-    def undo(self) -> None:
-        """Every byte as it was, the last write first, and what was noted of them. If it fails, it goes on next time."""
-        self._parts.notes.load(self._notes)
-        while self._before:
-            write(*self._before[-1])
-            self._before.pop()
+    parts: Parts
+    host: AdapterHost
+    keeps_partial: bool
+    writer: SlotWriter
+    before: dict[str, DesiredAdapter]
+    desired: Mapping[str, DesiredAdapter]
+    loaded: list[PreparedAdapter] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+    failed: list[FailedAdapter] = field(default_factory=list)
 
 
 def write_adapters(parts: Parts, work: Work) -> Undo:
     """Load, replace and retire adapters.
 
-    A retired slot is zeroed; a new tenant starts with zero moments and gradients. If anything fails,
-    every slot is as it was.
+    A retired slot is zeroed; a new tenant starts with zero moments, counts and gradients, and its schedule at the
+    beginning. If anything fails, every slot is as it was; if what succeeds is to be kept, every slot of an adapter
+    that failed is.
 
     Raises:
         AdapterError: an adapter's file or tensors do not fit; it names the adapter.
+        SlotWriteError: an adapter that fits could not be written; it names the adapter.
     """
     host = parts.adapters
     if host is None:
         raise ConfigError("there is nothing to reconcile: the controller was built without adapters")
     to_load, to_retire = work.facts.to_load, work.facts.to_retire
-    desired, loaded = host.desired(), dict(host.loaded())
-    prepared = [host.prepare(_still(desired, name)) for name in to_load]
-    writer, accumulated = _SlotWriter(parts), parts.runtime.accumulated
-    undo = _undo_of(parts, writer, host)
-
+    accumulated, keeps = parts.runtime.accumulated, work.request.keeps_partial
+    one = _Pass(parts, host, keeps, SlotWriter(parts), dict(host.loaded()), host.desired())
+    undo = _undo_of(one)
     with undone_by(undo):
-        for name in to_retire:
-            _retire(parts, writer, host, loaded[name].slot, name)
-        for one in prepared:
-            _load(parts, writer, host, one)
-    work.on_commit.append(lambda: host.freed(tuple(loaded[name] for name in to_retire)))
+        (_apply_each if keeps else _apply_all)(one, to_load, to_retire)
+    gone = tuple(one.before[name] for name in one.retired)
+    work.on_commit.append(lambda: host.freed(gone))
     work.on_commit.append(parts.forget_digests)
-    work.count("adapters", writer.moved_bytes)
+    work.count("adapters", one.writer.moved_bytes)
     work.details |= {
-        "loaded": list(to_load),
-        "retired": list(to_retire),
+        "loaded": [each.desired.name for each in one.loaded],
+        "retired": list(one.retired),
         "dropped_gradients_of": sorted(accumulated - parts.runtime.accumulated),
-        "versions": {adapter_group(one.desired.name): _version(parts, one) for one in prepared},
+        "versions": {(group := adapter_group(each.desired.name)): parts.versions.wanted[group] for each in one.loaded},
     }
+    if one.failed:
+        work.details["failed"] = tuple(sorted(one.failed, key=lambda each: each.name))
     return undo
 
 
-def _undo_of(parts: Parts, writer: _SlotWriter, host: AdapterHost) -> Undo:
+def _apply_all(one: _Pass, to_load: tuple[str, ...], to_retire: tuple[str, ...]) -> None:
+    """Everything or nothing: read and check all, then write."""
+    prepared = []
+    for name in to_load:
+        with _named(name):
+            prepared.append(_prepare(one, name))
+    for name in to_retire:
+        with _named(name):
+            _retire(one, name)
+    for each in prepared:
+        with _named(each.desired.name):
+            _load(one, each)
+
+
+def _apply_each(one: _Pass, to_load: tuple[str, ...], to_retire: tuple[str, ...]) -> None:
+    """Each adapter by itself. One that is registered anew stays as it is if its new tensors cannot be loaded."""
+    replaced = set(to_load) & set(to_retire)
+    for name in to_retire:
+        if name not in replaced:
+            _attempt(one, name, "retire", lambda name=name: _retire(one, name))  # type: ignore[misc]
+    for name in to_load:
+        if name in replaced:
+            _attempt(one, name, "replace", lambda name=name: _replace(one, name))  # type: ignore[misc]
+        else:
+            _attempt(one, name, "load", lambda name=name: _load(one, _prepare(one, name)))  # type: ignore[misc]
+
+
+def _attempt(one: _Pass, name: str, change: str, do: Callable[[], None]) -> None:
+    """One change; if it fails, what it did is undone and noted. An interrupt, or wrong bytes, ends them all."""
+    loaded, retired = list(one.loaded), list(one.retired)
+    try:
+        with undone_by(_undo_of(one)), _named(name):
+            do()
+    except (DigestMismatch, UndoFailed):
+        raise
+    except Exception as error:  # noqa: BLE001 - it is reported with the adapter's name; the others go on
+        one.loaded, one.retired = loaded, retired
+        one.failed.append(FailedAdapter(name, change, str(getattr(error, "why", error))))
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Whatever fails inside names the adapter."""
+    try:
+        yield
+    except (AdapterError, SlotWriteError, DigestMismatch, UndoFailed):
+        raise
+    except Exception as error:
+        raise SlotWriteError(name, f"{type(error).__name__}: {error}") from error
+
+
+def _undo_of(one: _Pass) -> Undo:
     """Takes back what is done from now on. If it fails, only the writer has the old bytes: recover calls it again."""
+    parts, host, mark = one.parts, one.host, one.writer.mark()
     loaded, saved, copies = dict(host.loaded()), parts.versions.save(), parts.snapshots.save()
-    accumulated, kept = parts.runtime.accumulated, parts.gradients.drop_kept(())
+    accumulated, kept, notes = parts.runtime.accumulated, parts.gradients.drop_kept(()), parts.notes.save()
 
     def undo() -> None:
         parts.runtime.owed = undo
-        writer.undo()
+        parts.notes.load(notes)
+        one.writer.undo(mark)
         host.reinstate(loaded)
         parts.versions.load(saved)
         parts.snapshots.load(copies)
@@ -109,41 +148,38 @@ def _undo_of(parts: Parts, writer: _SlotWriter, host: AdapterHost) -> Undo:
     return undo
 
 
-def _still(desired: Mapping[str, DesiredAdapter], name: str) -> DesiredAdapter:
-    if name not in desired:
+def _prepare(one: _Pass, name: str) -> PreparedAdapter:
+    if name not in one.desired:
         raise AdapterError(name, "it was deregistered while the reconcile began; reconcile again")
-    return desired[name]
+    return one.host.prepare(one.desired[name])
 
 
-def _version(parts: Parts, prepared: PreparedAdapter) -> int:
-    return parts.versions.wanted[adapter_group(prepared.desired.name)]
+def _replace(one: _Pass, name: str) -> None:
+    prepared = _prepare(one, name)
+    _retire(one, name)
+    _load(one, prepared)
 
 
-def _retire(parts: Parts, writer: _SlotWriter, host: AdapterHost, slot: int, name: str) -> None:
-    group = adapter_group(name)
-    names = tuple(host.slot_tensors(slot))
-    writer.write(slot, None, host)
-    _drop_gradients(parts, writer, names, group)
-    host.uninstall(name)
+def _retire(one: _Pass, name: str) -> None:
+    parts, group, slot = one.parts, adapter_group(name), one.before[name].slot
+    one.writer.clear(one.host, slot)
+    parts.runtime.accumulated -= {group}
+    one.host.uninstall(name)
     parts.versions.drop(group)
     parts.snapshots.forget(group)
     note_written(parts, group, slot)
+    one.retired.append(name)
 
 
-def _load(parts: Parts, writer: _SlotWriter, host: AdapterHost, prepared: PreparedAdapter) -> None:
-    group = adapter_group(prepared.desired.name)
-    slot = prepared.desired.slot
-    writer.write(slot, prepared.tensors, host)
-    _drop_gradients(parts, writer, tuple(host.slot_tensors(slot)), group)
+def _load(one: _Pass, prepared: PreparedAdapter) -> None:
+    parts, group, slot = one.parts, adapter_group(prepared.desired.name), prepared.desired.slot
+    tenant = next((name for name, held in one.host.loaded().items() if held.slot == slot), None)
+    if tenant is not None:
+        raise AdapterError(prepared.desired.name, f"its slot {slot} still holds {tenant!r}; retire that one first")
+    one.writer.load(one.host, prepared)
+    parts.runtime.accumulated -= {group}
     version = parts.versions.renew(group)
-    host.install(prepared)
+    one.host.install(prepared)
     parts.versions.digests[version] = digest(parts.own_bytes(group))
     note_written(parts, group, slot)
-
-
-def _drop_gradients(parts: Parts, writer: _SlotWriter, names: tuple[str, ...], group: str) -> None:
-    """Gradients of the last tenant go: now if they are mapped, else with the resume that zeroes them."""
-    parts.gradients.drop_kept(names)
-    parts.runtime.accumulated -= {group}
-    if not any(info.paused for info in parts.layout.tags().scratch):
-        writer.zero(parts.gradients.homes(names))
+    one.loaded.append(prepared)

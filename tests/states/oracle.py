@@ -220,6 +220,7 @@ def _reconcile(_: str, facts: Facts) -> Ruling:
         "another model's bytes would be overwritten": facts.active_model != "actor",
         "a slot has no bytes to write": bool(facts.unwritable),
         "a reader would see another adapter": any(moving & set(one.groups) for one in facts.leases),
+        "a tenant would inherit something": bool(facts.unknown_slot_state),
     }
     return _try("moves", "adapter-reconciling", _named(dangers))
 

@@ -47,6 +47,12 @@ adapter-moments  never   any          any       | optimizer       unplaced  no
 base-moments     cpu     any          any       | base-optimizer  cpu       no
 base-moments     disk    any          any       | base-optimizer  disk      no
 base-moments     never   any          any       | base-optimizer  unplaced  no
+adapter-main-copies cpu  any          any       | main            cpu       no
+adapter-main-copies disk any          any       | main            cpu       no
+adapter-main-copies never any         any       | main            unplaced  no
+base-main-copies cpu     any          any       | base-main       cpu       no
+base-main-copies disk    any          any       | base-main       disk      no
+base-main-copies never   any          any       | base-main       unplaced  no
 gradients        cpu     any          any       | gradients       none      no
 gradients        disk    any          any       | gradients       none      no
 gradients        never   any          any       | gradients       none      no
@@ -85,7 +91,7 @@ def test_content_lies_where_its_row_says(row: Row) -> None:
 
 
 def test_every_setting_of_every_content_has_one_row() -> None:
-    """Seven kinds of content, three targets, two backings, three strategies."""
+    """Nine kinds of content, three targets, two backings, three strategies."""
     settings = [(row.content, *setting) for row in ROWS for setting in _settings(row)]
 
     assert len(settings) == len(set(settings)) == len(CONTENTS) * 3 * 2 * 3
@@ -93,11 +99,11 @@ def test_every_setting_of_every_content_has_one_row() -> None:
 
 def test_each_content_has_a_tag_of_its_own() -> None:
     """A tag has one backup kind, so what differs in it cannot share one."""
-    assert len(set(CONTENTS.values())) == len(CONTENTS) == 7
+    assert len(set(CONTENTS.values())) == len(CONTENTS) == 9
 
 
 def test_what_must_survive_can_be_read_while_it_is_paused_or_has_a_copy_by_the_strategy() -> None:
-    """Only gradients, moments that nobody reads, and what has an actor copy lie where a pause hides them."""
+    """Only gradients, moments and main copies of the base, and what has an actor copy lie where a pause hides them."""
     hidden = {
         (one.content, one.strategy)
         for one in placements()
@@ -107,6 +113,7 @@ def test_what_must_survive_can_be_read_while_it_is_paused_or_has_a_copy_by_the_s
     assert hidden == {
         ("gradients", "any"),
         ("base-moments", "any"),
+        ("base-main-copies", "any"),
         ("trainable-base", "reference, duplicate"),
         ("buffers", "reference, duplicate"),
     }
