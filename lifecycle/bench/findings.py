@@ -21,6 +21,7 @@ LIMITS: Final[dict[str, float]] = {
     "weights-views": 2.0,
     "arena": 0.8,
     "overhead-us": 150.0,
+    "overhead-records": 6.0,
 }
 """The limits, as ratios unless the name ends with its unit."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from lifecycle.audit.log import AuditLog
 from lifecycle.bench.model import BenchModel
 from lifecycle.bench.options import Case
 from lifecycle.bench.trainer import BenchTrainer
@@ -145,32 +146,54 @@ class TimedArena(HostArena):
         self.seconds += seconds(lambda: super(TimedArena, self).resume(tag))
 
 
-_OVERHEAD_EVENTS: Final = ("step", "sleep", "offload", "update_weights", "wake_up")
+class TimedLog(AuditLog):
+    """A log that adds up how long its records take.
+
+    Attributes:
+        seconds: in records so far.
+    """
+
+    seconds = 0.0
+
+    def write(self, name: str, keys: Mapping[str, object]) -> None:
+        """See :meth:`AuditLog.write`."""
+        self.seconds += seconds(lambda: super(TimedLog, self).write(name, keys))
+
+
+_MOVES: Final = ("step", "sleep", "offload", "wake_up")
+_SETTLED: Final = ("sleep", "offload", "update_weights", "wake_up", "nothing_to_reconcile")
 
 
 def probe_overhead(case: Case, folder: Path, _repetitions: int) -> dict[str, Any]:
     """What an event costs when there is next to nothing to move, with the audit log on a disk.
 
-    Weights of a few bytes, and an engine that is up to date; the time inside the saver's pauses and resumes is
-    taken off. A step is two events.
+    Weights of a few bytes. Each event is sent, and sent again when what it asks for holds already. The time inside
+    the saver's pauses and resumes is taken off; the time inside the log stands beside it. A step is two events.
     """
-    arena = TimedArena()
-    model = BenchModel(case, width=1, modules=1)
-    trainer = BenchTrainer(case, folder, folder / "audit-overhead.jsonl", arena=arena, model=model)
+    arena, model = TimedArena(), BenchModel(case, width=1, modules=1)
+    trainer = BenchTrainer(case, folder, folder / "overhead.jsonl", arena=arena, model=model, kind=TimedLog)
     for event in ("attach", "first_reconcile"):
         trainer.do(event)
-    taken: dict[str, list[float]] = {event: [] for event in _OVERHEAD_EVENTS}
+    assert isinstance(trainer.log, TimedLog)
+    taken: dict[str, dict[str, list[float]]] = {"moves": {}, "log": {}, "settled": {}}
     for _ in range(_OVERHEAD_ROUNDS + _WARM_UP):
-        for event in _OVERHEAD_EVENTS:
-            if event == "update_weights":
-                trainer.do(event)  # sends what the step has changed
-            before = arena.seconds
-            sample = trainer.do(event)[event]
-            calls = 2 if event == "step" else 1
-            taken[event].append((sample["seconds"] - (arena.seconds - before)) / calls)
-    by_event = {event: median(found[_WARM_UP:]) for event, found in taken.items()}
-    every = [one for found in taken.values() for one in found[_WARM_UP:]]
-    return {"median_seconds": median(every), "by_event_seconds": by_event, "events": len(every)}
+        for event in ("step", "sleep", "offload", "update_weights", "wake_up", "nothing_to_reconcile"):
+            before, logged = arena.seconds, trainer.log.seconds
+            sample, calls = trainer.do(event)[event], 2 if event == "step" else 1
+            if event in _MOVES:
+                took = sample["seconds"] - (arena.seconds - before)
+                taken["moves"].setdefault(event, []).append(took / calls)
+                taken["log"].setdefault(event, []).append((trainer.log.seconds - logged) / calls)
+            if event in _SETTLED:
+                taken["settled"].setdefault(event, []).append(trainer.do(event)[event]["seconds"])
+    return {kind: _medians(found) for kind, found in taken.items()}
+
+
+def _medians(found: dict[str, list[float]]) -> dict[str, float]:
+    """Median seconds of each kind of event, and of all of them."""
+    counted = {event: samples[_WARM_UP:] for event, samples in found.items()}
+    every = [one for samples in counted.values() for one in samples]
+    return {"all": median(every), **{event: median(samples) for event, samples in counted.items()}}
 
 
 PROBES: Final[dict[str, Callable[[Case, Path, int], dict[str, Any]]]] = {

@@ -79,17 +79,26 @@ class BenchTrainer:
         log: the audit log of this rank.
         arena: the memory saver; a new arena when None.
         model: the model; one of the size of the case when None.
+        kind: what kind of log is written.
 
     Attributes:
         arena: the memory saver.
+        log: the audit log.
     """
 
     def __init__(
-        self, case: Case, base_dir: Path, log: Path, *, arena: HostArena | None = None, model: BenchModel | None = None
+        self,
+        case: Case,
+        base_dir: Path,
+        log: Path,
+        *,
+        arena: HostArena | None = None,
+        model: BenchModel | None = None,
+        kind: type[AuditLog] = AuditLog,
     ) -> None:
         self._case = case
         self._base_dir = base_dir
-        self._log = log
+        self.log = kind(log)
         self._engine = ReadingEngine("rollout")
         self._model = model if model is not None else BenchModel(case)
         self._adapters = LightAdapters(self._model, case)
@@ -154,7 +163,7 @@ class BenchTrainer:
             model=self._model,
             optimizer=self._optimizers,
             adapters=self._adapters,
-            audit=AuditLog(self._log),
+            audit=self.log,
             initial_state=TrainerState.AWAKE,
         )
 
@@ -201,6 +210,10 @@ class BenchTrainer:
     def _reconcile_adapters(self) -> Sample:
         """One adapter is replaced where the trainer is now."""
         self._adapters.register(0)
+        return self._call(self.controller.reconcile_adapters)
+
+    def _nothing_to_reconcile(self) -> Sample:
+        """The adapters that are loaded are those that are registered."""
         return self._call(self.controller.reconcile_adapters)
 
     def _weights(self) -> dict[str, Sample]:

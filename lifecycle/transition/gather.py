@@ -28,8 +28,8 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         event: what is asked; facts that only one event looks at are gathered for that event alone.
     """
     runtime = parts.runtime
-    if event in (None, TrainerEvent.OFFLOAD):  # before memory is given back, also what user code has repointed is seen
-        parts.layout.homes.forget()
+    if event in (None, TrainerEvent.OFFLOAD) and _is_on_the_device(parts):
+        parts.layout.homes.forget()  # before memory is given back, also what user code has repointed is seen
     contents = content_facts(parts)
     to_load, to_retire = pending(parts)
     loaded = parts.adapters.loaded() if parts.adapters is not None else {}
@@ -134,7 +134,7 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
         "device_free_bytes": parts.saver.device_free_bytes(),
         "base_file_problem": parts.file.problem(),
     }
-    if event in (None, TrainerEvent.OFFLOAD):
+    if event in (None, TrainerEvent.OFFLOAD) and _is_on_the_device(parts):
         found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}
     if event is TrainerEvent.BEGIN_STEP:
         found["strays"] = (*parts.inventory.unfrozen(), *parts.inventory.replaced())
@@ -145,6 +145,12 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
     if event in (None, TrainerEvent.RECONCILE_ADAPTERS):
         found["unwritable"] = _unwritable(parts)
     return found
+
+
+def _is_on_the_device(parts: Parts) -> bool:
+    """Whether an offload would give anything back. One that was done already asks nobody for room."""
+    split = parts.layout.tags()
+    return not split.weights or not all(info.paused for info in split.weights)
 
 
 def _gradients_can_be_kept(parts: Parts) -> bool:
