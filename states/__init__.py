@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from states.adapter_plan import ReconcilePlan, Registration, Tenancy, plan_reconcile
 from states.adapters import (
     ADAPTER_TABLE,
     AdapterEvent,
@@ -75,7 +76,9 @@ __all__ = [
     "NoChange",
     "Place",
     "Read",
+    "ReconcilePlan",
     "Refusal",
+    "Registration",
     "Reversal",
     "Row",
     "RowKind",
@@ -83,6 +86,7 @@ __all__ = [
     "Step",
     "Strategy",
     "TableError",
+    "Tenancy",
     "TrainerEvent",
     "TrainerMachine",
     "TrainerState",
@@ -103,6 +107,7 @@ __all__ = [
     "keeper_of",
     "makes_actor_copy",
     "place",
+    "plan_reconcile",
     "reads_saver_backup",
     "residue_is_steady",
     "weight_sync_reads_saver_backup",

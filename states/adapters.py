@@ -1,7 +1,8 @@
-"""The states of one adapter registration, and what may move it. Pure data and one pure question.
+"""The states of one adapter registration, and what may happen to it. Pure data and one pure question.
 
 A registration runs one way: pending, active, retiring, cleanup, completed. A name comes back only as a
-new registration, and only when the old one has been cleaned up.
+new registration, and only when the old one has been cleaned up. Events that do not move it count its
+steps, or give it bytes again after a restart.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class AdapterEvent(StrEnum):
     DEREGISTER = "deregister"
     RETIRE = "retire"
     FREE_SLOT = "free-slot"
+    BATCH_TRAINED = "batch-trained"
+    SET_STEP = "set-step"
+    RESOLVE_NUM_STEP = "resolve-num-step"
+    RESUPPLY = "resupply"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +53,13 @@ class AdapterRow:
         source: the state it leaves; None for a name that is not registered.
         event: the event that takes it.
         target: the state it reaches.
+        needs_trainable: only a registration that may be trained takes it, a frozen one is refused.
     """
 
     source: AdapterState | None
     event: AdapterEvent
     target: AdapterState
+    needs_trainable: bool = False
 
     @property
     def name(self) -> str:
@@ -80,36 +87,67 @@ class AdapterRefusal(NotABool):
 _S = AdapterState
 _E = AdapterEvent
 
+_HOLDS_A_SLOT: Final = (_S.PENDING, _S.ACTIVE, _S.RETIRING, _S.CLEANUP)
+
+
+def _stays(event: AdapterEvent, *states: AdapterState, needs_trainable: bool = False) -> tuple[AdapterRow, ...]:
+    return tuple(AdapterRow(state, event, state, needs_trainable) for state in states)
+
+
 ADAPTER_TABLE: Final[tuple[AdapterRow, ...]] = (
     AdapterRow(None, _E.REGISTER, _S.PENDING),
     AdapterRow(_S.COMPLETED, _E.REGISTER, _S.PENDING),
     AdapterRow(_S.PENDING, _E.WEIGHTS_PUSHED, _S.ACTIVE),
-    AdapterRow(_S.ACTIVE, _E.WEIGHTS_PUSHED, _S.ACTIVE),
-    AdapterRow(_S.RETIRING, _E.WEIGHTS_PUSHED, _S.RETIRING),
+    *_stays(_E.WEIGHTS_PUSHED, _S.ACTIVE, _S.RETIRING),
     AdapterRow(_S.PENDING, _E.DEREGISTER, _S.RETIRING),
     AdapterRow(_S.ACTIVE, _E.DEREGISTER, _S.RETIRING),
     AdapterRow(_S.RETIRING, _E.RETIRE, _S.CLEANUP),
     AdapterRow(_S.CLEANUP, _E.FREE_SLOT, _S.COMPLETED),
+    *_stays(_E.BATCH_TRAINED, _S.ACTIVE, _S.RETIRING, _S.CLEANUP, needs_trainable=True),
+    *_stays(_E.SET_STEP, *_HOLDS_A_SLOT),
+    *_stays(_E.RESOLVE_NUM_STEP, *_HOLDS_A_SLOT),
+    *_stays(_E.RESUPPLY, _S.PENDING, _S.ACTIVE),
 )
 
-_STANDING: Final[Mapping[AdapterState | None, tuple[str, str]]] = {
-    None: ("it is not registered", "register it first"),
-    _S.PENDING: ("it is already registered and waits for its first push", "deregister it first, or use another name"),
-    _S.ACTIVE: ("it is already registered and active", "deregister it first, or use another name"),
-    _S.RETIRING: ("it is retiring", "it is cleaned up by the next reconcile; try again after that"),
-    _S.CLEANUP: ("it is still cleaning up", "its slot is freed by the next reconcile; try again after that"),
-    _S.COMPLETED: ("it has been cleaned up", "register it anew"),
+_BECAUSE: Final[Mapping[AdapterState | None, str]] = {
+    None: "it is not registered",
+    _S.PENDING: "it is already registered and waits for its first push",
+    _S.ACTIVE: "it is already registered and active",
+    _S.RETIRING: "it is retiring",
+    _S.CLEANUP: "it is still cleaning up",
+    _S.COMPLETED: "it has been cleaned up",
 }
+_REMEDY: Final[Mapping[AdapterState | None, str]] = {
+    None: "register it first",
+    _S.PENDING: "deregister it first",
+    _S.ACTIVE: "deregister it first",
+    _S.RETIRING: "it is cleaned up by the next reconcile; register it again after that",
+    _S.CLEANUP: "its slot is freed by the next reconcile; register it again after that",
+    _S.COMPLETED: "register it anew",
+}
+_OTHER_REMEDY: Final[Mapping[tuple[AdapterState | None, AdapterEvent], str]] = {
+    (_S.PENDING, _E.REGISTER): "deregister it first, or use another name",
+    (_S.ACTIVE, _E.REGISTER): "deregister it first, or use another name",
+    (_S.PENDING, _E.BATCH_TRAINED): "update_weights() first; until then nothing that it generated can be in a batch",
+    (_S.RETIRING, _E.FREE_SLOT): "retire_adapters() or reconcile first",
+}
+_FROZEN: Final = "it is frozen: it is served and never trained"
+_FROZEN_REMEDY: Final = "leave it out of the batch, or register it as trainable"
 
 
 def decide_adapter(
-    state: AdapterState | None, event: AdapterEvent, *, table: tuple[AdapterRow, ...] = ADAPTER_TABLE
+    state: AdapterState | None,
+    event: AdapterEvent,
+    *,
+    trainable: bool = True,
+    table: tuple[AdapterRow, ...] = ADAPTER_TABLE,
 ) -> AdapterState | AdapterRefusal:
     """Decide what *event* does to a registration in *state*. Pure: equal arguments, equal answer.
 
     Args:
         state: the state it is in; None for a name that is not registered.
         event: what is asked.
+        trainable: whether it was registered to be trained.
         table: the rows; another one than the library's only in tests.
 
     Returns:
@@ -117,13 +155,16 @@ def decide_adapter(
     """
     for row in table:
         if row.source is state and row.event is event:
+            if row.needs_trainable and not trainable:
+                return AdapterRefusal(state, event, _FROZEN, _FROZEN_REMEDY)
             return row.target
-    because, remedy = _STANDING[state]
-    return AdapterRefusal(state, event, because, remedy)
+    return AdapterRefusal(state, event, _BECAUSE[state], _OTHER_REMEDY.get((state, event), _REMEDY[state]))
 
 
 def check_adapter_table(table: tuple[AdapterRow, ...]) -> None:
     """Check that no pair stands twice, that a run is one-way, and that each state can be reached and left.
+
+    A row that asks whether the registration may be trained does not move it: a frozen one lives the same life.
 
     Raises:
         TableError: naming the row or the state that breaks a rule.
@@ -139,6 +180,8 @@ def check_adapter_table(table: tuple[AdapterRow, ...]) -> None:
                 raise TableError(row.name, "a registration starts in pending, and only when the name is free")
         elif row.source is None or order.index(row.target) < order.index(row.source):
             raise TableError(row.name, "a registration never goes back")
+        if row.needs_trainable and row.source is not row.target:
+            raise TableError(row.name, "a frozen registration moves as any other")
     moves = [row for row in table if row.source is not row.target]
     for state in AdapterState:
         if state not in {row.target for row in moves}:

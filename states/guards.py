@@ -141,6 +141,19 @@ def nothing_to_reconcile(facts: Facts) -> Answer:
     return not changes, f"load {list(facts.to_load)}, retire {list(facts.to_retire)}", "reconcile_adapters()"
 
 
+@guard()
+def registry_knows_what_is_loaded(facts: Facts) -> Answer:
+    """Every loaded adapter is one that the registry has known: a registry that was lost retires nobody."""
+    if not facts.unaccounted:
+        return True, "the registry knows every loaded adapter", ""
+    names = ", ".join(facts.unaccounted[:3])
+    return (
+        False,
+        f"{len(facts.unaccounted)} loaded adapter(s) are unknown to the registry, which may have been lost: {names}",
+        "load the saved registry, or call declare_complete() on this one if these adapters are to be retired",
+    )
+
+
 @guard(scope="local")
 def adapter_bytes_can_be_written(facts: Facts) -> Answer:
     """The slots are on the device, or paused with a host backup that resume brings back."""

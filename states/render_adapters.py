@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from states.adapters import ADAPTER_TABLE
+from states.adapters import ADAPTER_TABLE, AdapterRow
 from states.render import GENERATED, markdown_table
 
 _INTRO = """# The states of an adapter
 
 One registration runs one way, from `pending` to `completed`. A name that returns is another registration.
+"""
+_MORE = """Any other pair of state and event is refused with a reason and a remedy, and changes nothing. What needs a
+trainable registration is refused for a frozen one (`trainable=False`), which is served all the same.
+How the registry uses this table: [registry](registry.md).
 """
 
 
@@ -19,6 +23,9 @@ def adapter_diagram() -> str:
 
 def adapters_page() -> str:
     """The page ``docs/adapters.md``."""
-    rows = ((f"`{row.event}`", row.source or "unregistered", row.target) for row in ADAPTER_TABLE)
-    table = markdown_table(("event", "from", "to"), rows)
-    return f"{GENERATED}\n{_INTRO}\n```mermaid\n{adapter_diagram()}```\n\n{table}"
+    table = markdown_table(("event", "from", "to", "needs"), map(_line, ADAPTER_TABLE))
+    return f"{GENERATED}\n{_INTRO}\n```mermaid\n{adapter_diagram()}```\n\n{table}\n{_MORE}"
+
+
+def _line(row: AdapterRow) -> tuple[str, ...]:
+    return f"`{row.event}`", row.source or "unregistered", row.target, "trainable" if row.needs_trainable else "any"

@@ -53,9 +53,10 @@ _MEMORY = (
 _RECONCILE_NEEDS = (
     g.no_step_in_flight,
     g.active_model_is_the_actor,
+    g.registry_knows_what_is_loaded,
     g.adapter_bytes_can_be_written,
-    g.no_lease_over_what_reconcile_writes,
     g.slot_state_is_known,
+    g.no_lease_over_what_reconcile_writes,
 )
 _ENTER = tuple(
     Row("enters", E.RECONCILE_ADAPTERS, state, RECONCILING, (g.something_to_reconcile,), _RECONCILE_NEEDS)

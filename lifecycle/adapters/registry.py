@@ -1,62 +1,77 @@
 """The registry of adapters: what should be loaded, in which slot, and how far each registration is.
 
-In memory, one per trainer. It decides with :func:`states.adapters.decide_adapter` and touches no tensor.
+In memory, one per trainer, saved and loaded on request. It decides with
+:func:`states.adapters.decide_adapter` and touches no tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import RLock
-from typing import Final
+from threading import Lock
+from typing import Self
 
 from torch import Tensor
 
+from lifecycle.adapters.custody import Custody
 from lifecycle.adapters.protocol import DesiredAdapter
-from lifecycle.adapters.records import AdapterRecord, RegistrySnapshot
-from lifecycle.adapters.sources import AdapterSource, check_name, make_source
+from lifecycle.adapters.reading import WANTED
+from lifecycle.adapters.records import RegistrySnapshot
+from lifecycle.adapters.refusals import NoFreeSlot, SaveDirectoryTaken
+from lifecycle.adapters.settings import NO_SETTINGS, AdapterSettings, check_settings
+from lifecycle.adapters.sources import check_name, make_source
 from lifecycle.errors import AdapterError, ConfigError
-from states.adapters import AdapterEvent, AdapterRefusal, AdapterState, decide_adapter
-
-COMPLETED_KEPT: Final = 1024
-"""How many completed registrations are remembered; the oldest are forgotten."""
-
-_SERVED: Final = (AdapterState.ACTIVE, AdapterState.RETIRING)
-_WANTED: Final = (AdapterState.PENDING, AdapterState.ACTIVE)
+from states.adapters import AdapterEvent, AdapterState
 
 
-class AdapterRegistry:
+class AdapterRegistry(Custody):
     """Which adapters there should be. Every method may be called from any thread.
 
     Args:
         slots: how many adapters there can be at a time.
+        saved: what another registry held, to go on from there; see :meth:`load`.
 
     Raises:
-        ConfigError: *slots* is no integer of at least 1.
+        ConfigError: *slots* is no integer of at least 1, or not the number of *saved*.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, *, saved: RegistrySnapshot | None = None) -> None:
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise ConfigError(f"slots is {slots!r}; a registry has at least 1 slot")
-        self._lock = RLock()
-        self._live: dict[str, AdapterRecord] = {}
-        self._completed: dict[int, AdapterRecord] = {}
-        self._slot_versions = [0] * slots
-        self._next_id = 1
-        self._check: Callable[[str, AdapterSource], object] | None = None
-        self._loaded: Callable[[], Mapping[str, DesiredAdapter]] | None = None
+        if saved is not None and len(saved.slot_versions) != slots:
+            raise ConfigError(f"slots is {slots}, the saved registry has {len(saved.slot_versions)}")
+        super().__init__(saved or RegistrySnapshot({}, (), (0,) * slots, tuple(range(slots)), 1))
+        self._saving = Lock()
 
-    @property
-    def slots(self) -> int:
-        """How many slots there are."""
-        return len(self._slot_versions)
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """The registry that :meth:`save` has written: ids, slots and their versions, states, counts, what is completed.
 
-    def connect(
-        self, check: Callable[[str, AdapterSource], object], loaded: Callable[[], Mapping[str, DesiredAdapter]]
-    ) -> None:
-        """Called by the host that owns the slots: *check* refuses what does not fit, *loaded* says what is in them."""
-        self._check, self._loaded = check, loaded
+        A registration whose tensors are not those of its source any more is refused by name when it is to be
+        loaded, until :meth:`resupply` gives it the right ones.
+
+        Raises:
+            RegistryFileError: the file is missing, damaged, of another schema, contradicts itself, or is no plain file.
+        """
+        from lifecycle.adapters.saved import read_registry  # noqa: PLC0415 - needs msgspec
+
+        saved = read_registry(Path(path))
+        return cls(len(saved.slot_versions), saved=saved)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to a file of mode 0600: under a temporary name beside it, synced, and renamed.
+
+        A crash at any point leaves the old file or the new one. Tensors are not in it: of a registration that
+        was given tensors, and of one that has trained, the file says that its source is lost.
+
+        Raises:
+            RegistryFileError: it cannot be written. The old file is as it was.
+        """
+        from lifecycle.adapters.saved import write_registry  # noqa: PLC0415 - needs msgspec
+
+        with self._saving:  # the last to write is the last that looked
+            write_registry(Path(path), self.snapshot())
 
     def register(
         self,
@@ -68,6 +83,7 @@ class AdapterRegistry:
         alpha: float | None = None,
         target_modules: Sequence[str] | None = None,
         seed: int = 0,
+        settings: AdapterSettings = NO_SETTINGS,
     ) -> DesiredAdapter:
         """Register an adapter in the lowest free slot. The next reconcile loads it.
 
@@ -79,23 +95,22 @@ class AdapterRegistry:
             alpha: LoRA alpha; equal to the rank unless given.
             target_modules: which modules a fresh adapter has; all that have slots unless given.
             seed: of a fresh adapter.
+            settings: how it is trained.
 
         Raises:
-            AdapterError: bad name or arguments, a directory or tensors that do not fit the slots, the name is
-                taken or still being cleaned up, or no slot is free. Nothing was changed.
+            AdapterError: something given is bad or does not fit, the name is taken or still being cleaned up, another
+                adapter saves to the same directory, or no slot is free. Nothing was changed.
         """
         source = make_source(check_name(name), path, tensors, rank, alpha, target_modules, seed)
+        settings = check_settings(name, settings)
         if self._check is not None:
             self._check(name, source)
         with self._lock:
             state = self._decide(name, AdapterEvent.REGISTER)
-            free = self._free_slots()
-            if not free:
-                raise AdapterError(name, f"no slot is free ({self.slots} in use); deregister another one and reconcile")
-            adapter = DesiredAdapter(name, self._next_id, free[0])
-            self._next_id += 1
-            self._live[name] = AdapterRecord(adapter, state, source)
-            return adapter
+            self._refuse_a_shared_save_directory(name, settings)
+            if not self._roster.has_free_slot:
+                raise NoFreeSlot(name, self.slots)
+            return self._roster.add(name, state, source, settings)
 
     def deregister(self, name: str) -> None:
         """Retire an adapter. The next reconcile unloads it; until then it is served.
@@ -107,9 +122,8 @@ class AdapterRegistry:
         """
         with self._lock:
             self._move(name, AdapterEvent.DEREGISTER)
-            if self._is_idle(name):
-                self._move(name, AdapterEvent.RETIRE)
-                self.free_slot(name)
+            if self._idle()(self._roster.live()[name]):
+                self._leave(name)
 
     def retire_adapters(self) -> tuple[str, ...]:
         """Demote every retiring adapter: it is served no more, and waits for its slot to be cleared.
@@ -120,12 +134,12 @@ class AdapterRegistry:
             The names that were demoted, sorted.
         """
         with self._lock:
-            names = tuple(sorted(name for name, one in self._live.items() if one.state is AdapterState.RETIRING))
-            for name in names:
+            records, is_idle = self.in_state(AdapterState.RETIRING), self._idle()
+            for name, record in records.items():
                 self._move(name, AdapterEvent.RETIRE)
-                if self._is_idle(name):
-                    self.free_slot(name)
-            return names
+                if is_idle(record):
+                    self._leave(name)
+            return tuple(records)
 
     def free_slot(self, name: str) -> int:
         """The slot of an adapter in clean-up has been cleared: it may be given out again.
@@ -137,8 +151,8 @@ class AdapterRegistry:
             AdapterError: the adapter is not in clean-up.
         """
         with self._lock:
-            self._move(name, AdapterEvent.FREE_SLOT)
-            return self._complete(name).adapter.slot
+            self._decide(name, AdapterEvent.FREE_SLOT)
+            return self._leave(name).adapter.slot
 
     def release(self, adapter: DesiredAdapter) -> None:
         """A host has cleared this registration's slot: demote it if need be and free the slot.
@@ -146,103 +160,51 @@ class AdapterRegistry:
         Does nothing when this registration is completed already, or wanted (the host's affair).
         """
         with self._lock:
-            record = self._live.get(adapter.name)
-            if record is None or record.adapter != adapter or record.state in _WANTED:
-                return
-            if record.state is AdapterState.RETIRING:
-                self._move(adapter.name, AdapterEvent.RETIRE)
-            self._move(adapter.name, AdapterEvent.FREE_SLOT)
-            self._complete(adapter.name, released_from=record.state)
+            record = self._roster.live().get(adapter.name)
+            if record is not None and record.adapter == adapter and record.state not in WANTED:
+                self._leave(adapter.name, released_from=record.state)
 
     def reinstate(self, adapter: DesiredAdapter) -> None:
         """Undo of :meth:`release`. Does nothing when it was not released.
 
         Raises:
-            AdapterError: its name or slot has been given to another registration since.
+            AdapterError: its name, slot or save directory has been given to another registration since.
         """
         with self._lock:
-            record = self._completed.get(adapter.registration_id)
+            record = self._roster.completed(adapter.registration_id)
             if record is None or record.released_from is None:
                 return
-            if adapter.name in self._live or adapter.slot not in self._free_slots():
+            if adapter.name in self._roster.live() or not self._roster.is_free(adapter.slot):
                 raise AdapterError(adapter.name, f"cannot get slot {adapter.slot} back, it was given out meanwhile")
-            del self._completed[adapter.registration_id]
-            self._live[adapter.name] = replace(record, state=record.released_from, released_from=None)
+            self._refuse_a_shared_save_directory(adapter.name, record.settings)
+            self._roster.revive(replace(record, state=record.released_from, released_from=None))
 
-    def record_weight_update(self, names: Iterable[str]) -> None:
+    def record_weight_update(self, adapters: Iterable[str | DesiredAdapter]) -> tuple[str, ...]:
         """An engine has committed these adapters: pending becomes active, their slots' versions grow by one.
 
-        Names that are unknown or no longer served are skipped: they may have been retired meanwhile.
+        Skipped are names that are unknown or no longer served, which may have been retired meanwhile, and
+        registrations (given as such) that a newer one of the name has followed.
+
+        Returns:
+            The names that were not skipped, sorted.
         """
         with self._lock:
-            for name in sorted(set(names)):
-                record = self._live.get(name)
-                if record is None or record.state is AdapterState.CLEANUP:
-                    continue
+            updated = sorted({name for one in adapters if (name := self._served(one)) is not None})
+            for name in updated:
                 self._move(name, AdapterEvent.WEIGHTS_PUSHED)
-                self._slot_versions[record.adapter.slot] += 1
+                self._roster.slot_versions[self._roster.live()[name].adapter.slot] += 1
+            return tuple(updated)
 
-    def adapter_state(self, name: str) -> AdapterState | None:
-        """Where the newest registration of *name* stands; None when none is remembered."""
-        record = self.find(name)
-        return None if record is None else record.state
+    def _served(self, given: str | DesiredAdapter) -> str | None:
+        """The name of what a push may have been of."""
+        name = given if isinstance(given, str) else given.name
+        record = self._roster.live().get(name)
+        if record is None or record.state is AdapterState.CLEANUP:
+            return None
+        is_other = isinstance(given, DesiredAdapter) and given.registration_id != record.adapter.registration_id
+        return None if is_other else name
 
-    def find(self, name: str) -> AdapterRecord | None:
-        """The newest registration of *name*; None when none is remembered."""
-        with self._lock:
-            past = (one for one in reversed(self._completed.values()) if one.adapter.name == name)
-            return self._live.get(name) or next(past, None)
-
-    def is_active(self, name: str) -> bool:
-        """Whether the adapter is served: active, or retiring and not yet demoted."""
-        return self.adapter_state(name) in _SERVED
-
-    def active_adapters(self) -> tuple[str, ...]:
-        """Names of the adapters that are served, sorted."""
-        with self._lock:
-            return tuple(sorted(name for name, one in self._live.items() if one.state in _SERVED))
-
-    def desired(self) -> dict[str, DesiredAdapter]:
-        """What should be loaded: pending and active registrations, by name, sorted."""
-        with self._lock:
-            return {name: one.adapter for name, one in sorted(self._live.items()) if one.state in _WANTED}
-
-    def snapshot(self) -> RegistrySnapshot:
-        """Everything, at this moment."""
-        with self._lock:
-            return RegistrySnapshot(
-                adapters=dict(sorted(self._live.items())),
-                completed=tuple(self._completed.values()),
-                slot_versions=tuple(self._slot_versions),
-                free_slots=tuple(self._free_slots()),
-                next_registration_id=self._next_id,
-            )
-
-    def _is_idle(self, name: str) -> bool:
-        """Whether a host is connected that does not hold this registration."""
-        if self._loaded is None:
-            return False
-        held = self._loaded().get(name)
-        return held is None or held.registration_id != self._live[name].adapter.registration_id
-
-    def _free_slots(self) -> list[int]:
-        taken = {one.adapter.slot for one in self._live.values()}
-        return [slot for slot in range(self.slots) if slot not in taken]
-
-    def _decide(self, name: str, event: AdapterEvent) -> AdapterState:
-        decision = decide_adapter(self.adapter_state(name), event)
-        if isinstance(decision, AdapterRefusal):
-            raise AdapterError(name, f"cannot {event}: {decision.because}; {decision.remedy}")
-        return decision
-
-    def _move(self, name: str, event: AdapterEvent) -> None:
-        state = self._decide(name, event)
-        self._live[name] = replace(self._live[name], state=state)
-
-    def _complete(self, name: str, released_from: AdapterState | None = None) -> AdapterRecord:
-        """Remember a registration whose slot was freed, without its source."""
-        record = replace(self._live.pop(name), source=None, released_from=released_from)
-        self._completed[record.adapter.registration_id] = record
-        while len(self._completed) > COMPLETED_KEPT:
-            del self._completed[next(iter(self._completed))]
-        return record
+    def _refuse_a_shared_save_directory(self, name: str, settings: AdapterSettings) -> None:
+        holder = None if settings.save is None else self._roster.saves_to(settings.save)
+        if settings.save is not None and holder is not None:
+            raise SaveDirectoryTaken(name, settings.save, holder)

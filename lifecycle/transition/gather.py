@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from lifecycle.adapters.custody import unaccounted_of
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.memory import host
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.copies import with_copy_need
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.slot_writer import unknown_slot_state
-from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent
+from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent, plan_reconcile
 
 _NAMED = 3
 
@@ -43,6 +44,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         origin=runtime.origin,
         to_load=to_load,
         to_retire=to_retire,
+        unaccounted=unaccounted_of(parts.adapters),
         unknown_slot_state=_unknown(parts, (*to_load, *to_retire), event),
         touched=parts.touched(step, loads=request.loads),
         step_open=runtime.step is not None,
@@ -61,13 +63,11 @@ def _unknown(parts: Parts, changing: tuple[str, ...], event: TrainerEvent | None
 
 
 def pending(parts: Parts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names to load and names to retire, sorted. A name that was registered anew is in both."""
+    """Names to load and names to retire, sorted. A name that was registered anew, or has another slot, is in both."""
     if parts.adapters is None:
         return (), ()
-    desired, loaded = parts.adapters.desired(), parts.adapters.loaded()
-    both = desired.keys() & loaded.keys()
-    same = {name for name in both if loaded[name].registration_id == desired[name].registration_id}
-    return tuple(sorted(desired.keys() - same)), tuple(sorted(loaded.keys() - same))
+    plan = plan_reconcile(parts.adapters.desired(), parts.adapters.loaded())
+    return tuple(one.name for one in plan.loads), tuple(one.name for one in plan.retires)
 
 
 def content_facts(parts: Parts) -> tuple[ContentFacts, ...]:

@@ -29,6 +29,10 @@ LEGAL = {
     (S.ACTIVE, E.DEREGISTER): S.RETIRING,
     (S.RETIRING, E.RETIRE): S.CLEANUP,
     (S.CLEANUP, E.FREE_SLOT): S.COMPLETED,
+    **{(state, E.BATCH_TRAINED): state for state in (S.ACTIVE, S.RETIRING, S.CLEANUP)},
+    **{(state, E.SET_STEP): state for state in S if state is not S.COMPLETED},
+    **{(state, E.RESOLVE_NUM_STEP): state for state in S if state is not S.COMPLETED},
+    **{(state, E.RESUPPLY): state for state in (S.PENDING, S.ACTIVE)},
 }
 """Written by hand; the table under test is not asked."""
 
@@ -37,7 +41,7 @@ PAIRS = list(product([None, *S], E))
 
 @pytest.mark.parametrize(("state", "event"), [pair for pair in PAIRS if pair in LEGAL])
 def test_a_legal_move_reaches_its_state(state: AdapterState | None, event: AdapterEvent) -> None:
-    """Each of the nine legal moves."""
+    """Each of the legal moves, and each event that moves nothing."""
     assert decide_adapter(state, event) is LEGAL[state, event]
 
 
@@ -50,6 +54,20 @@ def test_any_other_move_is_refused_with_reason_and_remedy(state: AdapterState | 
     assert (refusal.state, refusal.event) == (state, event)
     assert refusal.because
     assert refusal.remedy
+
+
+@pytest.mark.parametrize(("state", "event"), PAIRS)
+def test_a_frozen_registration_lives_the_same_life_and_is_never_trained(
+    state: AdapterState | None, event: AdapterEvent
+) -> None:
+    """Whatever its state, a batch is refused for it, and every other event is decided as for any (FB-38)."""
+    decision = decide_adapter(state, event, trainable=False)
+
+    if event is E.BATCH_TRAINED:
+        assert isinstance(decision, AdapterRefusal)
+        assert ("frozen" in decision.because) is ((state, event) in LEGAL)
+    else:
+        assert decision == decide_adapter(state, event)
 
 
 def test_a_refusal_has_no_truth_value() -> None:
@@ -68,6 +86,7 @@ def test_a_refusal_has_no_truth_value() -> None:
         (AdapterRow(None, E.RETIRE, S.CLEANUP), "never goes back"),
         (AdapterRow(S.CLEANUP, E.REGISTER, S.PENDING), "only when the name is free"),
         (AdapterRow(S.ACTIVE, E.REGISTER, S.ACTIVE), "starts in pending"),
+        (AdapterRow(S.PENDING, E.BATCH_TRAINED, S.ACTIVE, needs_trainable=True), "moves as any other"),
     ],
 )
 def test_a_table_with_a_wrong_row_is_refused_and_names_it(row: AdapterRow, why: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lifecycle.adapters import AdapterRegistry, DesiredAdapter
-from lifecycle.adapters import registry as registry_module
+from lifecycle.adapters import roster as registry_module
 from lifecycle.errors import AdapterError, ConfigError
 from states import AdapterState
 from tests.adapters.world import registry_of

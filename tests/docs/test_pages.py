@@ -67,7 +67,8 @@ def test_every_move_of_an_adapter_is_drawn_and_listed() -> None:
     """From an unregistered name to a completed registration."""
     for row in ADAPTER_TABLE:
         assert f"    {row.source or '[*]'} --> {row.target} : {row.event}\n" in adapter_diagram()
-        assert f"| `{row.event}` | {row.source or 'unregistered'} | {row.target} |\n" in adapters_page()
+        needs = "trainable" if row.needs_trainable else "any"
+        assert f"| `{row.event}` | {row.source or 'unregistered'} | {row.target} | {needs} |\n" in adapters_page()
 
 
 def test_every_state_is_declared_in_the_diagram_once() -> None:

@@ -218,9 +218,10 @@ def _reconcile(_: str, facts: Facts) -> Ruling:
     dangers = {
         "the step under way would change its weights": facts.step_open,
         "another model's bytes would be overwritten": facts.active_model != "actor",
+        "a lost registry would retire what is loaded": bool(facts.unaccounted),
         "a slot has no bytes to write": bool(facts.unwritable),
-        "a reader would see another adapter": any(moving & set(one.groups) for one in facts.leases),
         "a tenant would inherit something": bool(facts.unknown_slot_state),
+        "a reader would see another adapter": any(moving & set(one.groups) for one in facts.leases),
     }
     return _try("moves", "adapter-reconciling", _named(dangers))
 

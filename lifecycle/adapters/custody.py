@@ -1,0 +1,161 @@
+"""The registry and the host that owns the slots: what the host holds, and what the registry knows of it.
+
+A registry that was lost, or that is older than what the host holds, must not mean "retire everything".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from torch import Tensor
+
+from lifecycle.adapters.batches import StepCounts
+from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter
+from lifecycle.adapters.reading import WANTED
+from lifecycle.adapters.records import AdapterRecord, RegistrySnapshot
+from lifecycle.adapters.sources import AdapterSource, check_name, make_source
+from lifecycle.errors import AdapterError, ConfigError
+from states.adapters import AdapterEvent, AdapterState
+
+
+class Custody(StepCounts):
+    """The part of a registry that faces its host. Every method may be called from any thread."""
+
+    def __init__(self, snapshot: RegistrySnapshot) -> None:
+        super().__init__(snapshot)
+        self._first_id = snapshot.next_registration_id
+        self._unaccounted: frozenset[int] = frozenset()
+        self._check: Callable[[str, AdapterSource], object] | None = None
+        self._loaded: Callable[[], Mapping[str, DesiredAdapter]] | None = None
+
+    def connect(
+        self, check: Callable[[str, AdapterSource], object], loaded: Callable[[], Mapping[str, DesiredAdapter]]
+    ) -> None:
+        """Called by the host that owns the slots: *check* refuses what does not fit, *loaded* says what is in them.
+
+        What was on its way out and is in no slot is completed. While the host holds adapters that this registry
+        has never known, no reconcile is begun (guard ``registry-knows-what-is-loaded``): load the saved registry
+        instead, or :meth:`declare_complete`.
+
+        Raises:
+            ConfigError: the host holds adapters of another registry, and ids were given out here already.
+        """
+        with self._lock:
+            if self._loaded is None:
+                self._account_for(loaded().values())
+            self._check, self._loaded = check, loaded
+            for record in list(filter(self._idle(), self._roster.live().values())):
+                if record.state not in WANTED:
+                    self._leave(record.adapter.name)
+                elif record.accumulated_groups:  # its gradients went with the host that held it
+                    self._roster.put(replace(record, accumulated_groups=0))
+
+    def unaccounted(self) -> tuple[str, ...]:
+        """Adapters that the host holds and this registry has never known, sorted."""
+        with self._lock:
+            held = self._loaded() if self._unaccounted and self._loaded is not None else {}
+            return tuple(sorted(name for name, one in held.items() if one.registration_id in self._unaccounted))
+
+    def declare_complete(self) -> tuple[str, ...]:
+        """Say that this registry holds all there should be, if need be nothing: what it never knew may be retired.
+
+        Returns:
+            The names of what the next reconcile retires for that, sorted.
+        """
+        with self._lock:
+            names = self.unaccounted()
+            self._unaccounted = frozenset()
+            return names
+
+    def source_of(self, adapter: DesiredAdapter) -> AdapterSource:
+        """Where the first tensors of a registration come from.
+
+        Raises:
+            AdapterError: the registration has ended, or its tensors were lost with an earlier process.
+        """
+        record = self.find(adapter.name)
+        if record is None or record.adapter != adapter or record.state is AdapterState.COMPLETED:
+            raise AdapterError(adapter.name, "this registration has ended; reconcile again")
+        if record.source is None:
+            raise AdapterError(adapter.name, f"{record.lost}; resupply() it, or deregister it")
+        return record.source
+
+    def resupply(
+        self,
+        name: str,
+        path: str | Path | None = None,
+        *,
+        tensors: Mapping[str, Tensor] | None = None,
+        rank: int | None = None,
+        alpha: float | None = None,
+    ) -> DesiredAdapter:
+        """Give a registration its tensors again, as they are at its present step; it stays the same registration.
+
+        For one whose source was lost with an earlier process. Slots that hold it already are not written.
+
+        Args:
+            name: a pending or active adapter.
+            path: a PEFT directory.
+            tensors: or tensors under PEFT names; needs *rank*.
+            rank: LoRA rank of the tensors.
+            alpha: LoRA alpha; equal to the rank unless given.
+
+        Raises:
+            AdapterError: it is neither pending nor active, or what is given does not fit. Nothing was changed.
+        """
+        if path is None and tensors is None:
+            raise AdapterError(name, "nothing to supply it with; give path or tensors")
+        source = make_source(check_name(name), path, tensors, rank, alpha, None, 0)
+        if self._check is not None:
+            self._check(name, source)
+        with self._lock:
+            record = self._held(name, AdapterEvent.RESUPPLY)
+            self._roster.put(replace(record, source=source, source_step=record.step, lost=""))
+            return record.adapter
+
+    def _account_for(self, held: Iterable[DesiredAdapter]) -> None:
+        """Note what a host holds that this registry, which has loaded nothing there yet, does not know."""
+        unknown = {one.registration_id for one in held if not self._knows(one)}
+        if not unknown:
+            return
+        if self._roster.next_id > self._first_id and max(unknown) >= self._first_id:
+            raise ConfigError(
+                "the host holds adapters of another registry, and adapters were registered here already: their ids "
+                "cannot be told apart. Load the saved registry, or connect before the first registration"
+            )
+        self._unaccounted = frozenset(unknown)
+        self._roster.next_id = max(self._roster.next_id, max(unknown) + 1)
+
+    def _knows(self, held: DesiredAdapter) -> bool:
+        """Whether this is a registration that was in the file, or was completed before it was written."""
+        if held.registration_id >= self._first_id:
+            return False
+        live = self._roster.live().get(held.name)
+        is_live = live is not None and live.adapter.registration_id == held.registration_id
+        return is_live or self._roster.completed(held.registration_id) is not None
+
+    def _idle(self) -> Callable[[AdapterRecord], bool]:
+        """Whether a host is connected that does not hold a registration; what it holds is asked once."""
+        if self._loaded is None:
+            return lambda _: False
+        held = {one.registration_id for one in self._loaded().values()}
+        return lambda record: record.adapter.registration_id not in held
+
+    def _move(self, name: str, event: AdapterEvent) -> None:
+        state = self._decide(name, event)
+        self._roster.put(replace(self._roster.live()[name], state=state))
+
+    def _leave(self, name: str, released_from: AdapterState | None = None) -> AdapterRecord:
+        """Nothing holds the tensors of a retiring adapter, or of one in clean-up: free its slot."""
+        if self._roster.live()[name].state is AdapterState.RETIRING:
+            self._move(name, AdapterEvent.RETIRE)
+        self._decide(name, AdapterEvent.FREE_SLOT)
+        return self._roster.complete(name, released_from)
+
+
+def unaccounted_of(host: AdapterHost | None) -> tuple[str, ...]:
+    """What a host holds and its registry has never known; nothing for a host that keeps its own books."""
+    registry = getattr(host, "registry", None)
+    return registry.unaccounted() if isinstance(registry, Custody) else ()

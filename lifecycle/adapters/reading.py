@@ -1,0 +1,115 @@
+"""What can be asked of a registry. No call in this module changes anything."""
+
+from __future__ import annotations
+
+from threading import RLock
+
+from lifecycle.adapters.protocol import DesiredAdapter
+from lifecycle.adapters.records import AdapterRecord, BatchRecord, RegistrySnapshot
+from lifecycle.adapters.refusals import AdapterRefused
+from lifecycle.adapters.roster import Roster
+from lifecycle.errors import AdapterError
+from states.adapters import AdapterEvent, AdapterRefusal, AdapterState, decide_adapter
+
+SERVED = (AdapterState.ACTIVE, AdapterState.RETIRING)
+WANTED = (AdapterState.PENDING, AdapterState.ACTIVE)
+
+
+class RegistryReader:
+    """The questions. Every method may be called from any thread.
+
+    Args:
+        snapshot: what the registry begins with.
+    """
+
+    def __init__(self, snapshot: RegistrySnapshot) -> None:
+        self._lock = RLock()
+        self._roster = Roster(snapshot)
+        self._batches: dict[int, BatchRecord] = {one.rollout_id: one for one in snapshot.batches}
+
+    @property
+    def slots(self) -> int:
+        """How many slots there are."""
+        return len(self._roster.slot_versions)
+
+    def find(self, name: str) -> AdapterRecord | None:
+        """The newest registration of *name*; None when none is remembered."""
+        with self._lock:
+            return self._roster.newest(name)
+
+    def adapter_state(self, name: str) -> AdapterState | None:
+        """Where the newest registration of *name* stands; None when none is remembered."""
+        record = self.find(name)
+        return None if record is None else record.state
+
+    def is_active(self, name: str) -> bool:
+        """Whether the adapter is served: active, or retiring and not yet demoted."""
+        return self.adapter_state(name) in SERVED
+
+    def step_count(self, name: str) -> int:
+        """Optimizer steps that the newest registration of *name* has done, those before it was resumed included.
+
+        Raises:
+            AdapterError: none is remembered.
+        """
+        record = self.find(name)
+        if record is None:
+            raise AdapterError(name, "no registration of this name is remembered; register it first")
+        return record.step
+
+    def slot_version(self, slot: int) -> int:
+        """How often weights were pushed from a slot. It never goes back, whoever has the slot."""
+        with self._lock:
+            return self._roster.slot_versions[slot]
+
+    def active_adapters(self) -> tuple[str, ...]:
+        """Names of the adapters that are served, sorted."""
+        return tuple(self.in_state(*SERVED))
+
+    def desired(self) -> dict[str, DesiredAdapter]:
+        """What should be loaded: pending and active registrations, by name, sorted."""
+        with self._lock:
+            return {name: one.adapter for name, one in sorted(self._roster.live().items()) if one.state in WANTED}
+
+    def in_state(self, *states: AdapterState) -> dict[str, AdapterRecord]:
+        """The newest registration of each name, where it is in one of *states*; by name, sorted."""
+        with self._lock:
+            live = self._roster.live()
+            past = self._roster.all_completed() if AdapterState.COMPLETED in states else ()
+            found = {one.adapter.name: one for one in past if one.adapter.name not in live}
+            found |= {name: one for name, one in live.items() if one.state in states}
+            return dict(sorted(found.items()))
+
+    def snapshot(self) -> RegistrySnapshot:
+        """Everything, at this moment."""
+        with self._lock:
+            return RegistrySnapshot(
+                adapters=dict(sorted(self._roster.live().items())),
+                completed=tuple(self._roster.all_completed()),
+                slot_versions=tuple(self._roster.slot_versions),
+                free_slots=self._roster.free_slots(),
+                next_registration_id=self._roster.next_id,
+                batches=tuple(self._batches.values()),
+            )
+
+    def _decide(self, name: str, event: AdapterEvent) -> AdapterState:
+        """The state that *event* leads to.
+
+        Raises:
+            AdapterRefused: it leads nowhere.
+        """
+        record = self._roster.newest(name)
+        state, trainable = (None, True) if record is None else (record.state, record.settings.trainable)
+        decision = decide_adapter(state, event, trainable=trainable)
+        if isinstance(decision, AdapterRefusal):
+            raise AdapterRefused(name, decision)
+        return decision
+
+    def _held(self, name: str, event: AdapterEvent) -> AdapterRecord:
+        """The registration that *event*, which does not move it, happens to.
+
+        Raises:
+            AdapterRefused: it may not.
+        """
+        self._decide(name, event)
+        return self._roster.live()[name]

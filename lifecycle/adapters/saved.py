@@ -1,0 +1,197 @@
+"""A registry in a file: what stands in it, and how it is written and read.
+
+The file is JSON: a schema, the SHA-256 of the rest as it stands there, and the rest. Tensors are not in it.
+Nothing in a file is believed before it is checked: types here, all else in :mod:`.saved_checks`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from lifecycle.adapters.folder import FileIdentity
+from lifecycle.adapters.protocol import DesiredAdapter
+from lifecycle.adapters.records import AdapterRecord, BatchRecord, RegistrySnapshot
+from lifecycle.adapters.refusals import RegistryFileError
+from lifecycle.adapters.saved_checks import why_wrong
+from lifecycle.adapters.saved_file import read_file, write_file
+from lifecycle.adapters.settings import COUNT_MAX, AdapterSettings
+from lifecycle.adapters.sources import AdapterSource
+from states.adapters import AdapterState
+
+SCHEMA: Final = "adapter-lifecycle/registry/1"
+FILE_BYTES_MAX: Final = 2**28
+
+_Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+_Positive = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+
+
+class _Adapter(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    registration_id: _Positive
+    slot: _Count
+
+
+class _Identity(Struct, frozen=True, forbid_unknown_fields=True):
+    place: str
+    config_sha256: str
+    weights_sha256: str
+
+
+class _Source(Struct, frozen=True, forbid_unknown_fields=True):
+    path: str | None
+    rank: _Positive | None
+    alpha: float | None
+    target_modules: tuple[str, ...] | None
+    seed: _Count
+    identity: _Identity | None
+
+
+class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    save: str | None
+    num_step: _Positive | None
+    num_epoch: _Positive | None
+    rollout_batch_size: _Positive | None
+    n_samples_per_prompt: _Positive | None
+    trainable: bool
+
+
+class _Record(Struct, frozen=True, forbid_unknown_fields=True):
+    adapter: _Adapter
+    state: AdapterState
+    source: _Source | None
+    lost: str
+    settings: _Settings
+    step: _Count
+    start_step: _Count
+    source_step: _Count
+    accumulated_groups: _Count
+    num_step: _Positive | None
+
+
+class _Batch(Struct, frozen=True, forbid_unknown_fields=True):
+    rollout_id: _Count
+    groups: tuple[tuple[_Adapter, _Positive], ...]
+    steps: tuple[str, ...]
+
+
+class _Registry(Struct, frozen=True, forbid_unknown_fields=True):
+    slot_versions: Annotated[tuple[_Count, ...], Meta(min_length=1)]
+    next_registration_id: _Positive
+    adapters: tuple[_Record, ...]
+    completed: tuple[_Record, ...]
+    batches: tuple[_Batch, ...]
+
+
+class _File(Struct, frozen=True, forbid_unknown_fields=True):
+    schema: str
+    sha256: str
+    registry: Raw
+
+
+def write_registry(path: Path, snapshot: RegistrySnapshot) -> None:
+    """Write a registry, whole or not at all.
+
+    Raises:
+        RegistryFileError: it cannot be written.
+    """
+    registry = {
+        "slot_versions": snapshot.slot_versions,
+        "next_registration_id": snapshot.next_registration_id,
+        "adapters": [_plain_record(one) for one in snapshot.adapters.values()],
+        "completed": [_plain_record(one) for one in snapshot.completed],
+        "batches": snapshot.batches,
+    }
+    body = msgspec.json.encode(registry)
+    file = _File(SCHEMA, hashlib.sha256(body).hexdigest(), Raw(body))
+    write_file(path, msgspec.json.encode(file) + b"\n")
+
+
+def read_registry(path: Path) -> RegistrySnapshot:
+    """Read what :func:`write_registry` wrote.
+
+    Raises:
+        RegistryFileError: the file is missing, damaged, of another schema, or contradicts itself.
+    """
+    content = read_file(path, FILE_BYTES_MAX)
+    try:
+        file = msgspec.json.decode(content, type=_File)
+        if file.schema != SCHEMA:
+            raise RegistryFileError(path, f"its schema is {file.schema[:80]!r}, this release reads {SCHEMA!r}")
+        if hashlib.sha256(bytes(file.registry)).hexdigest() != file.sha256:
+            raise RegistryFileError(path, "its content is not what was written; restore it from a copy")
+        registry = msgspec.json.decode(file.registry, type=_Registry)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise RegistryFileError(path, f"it is truncated or malformed: {error}") from error
+    live = [_record(one) for one in registry.adapters]
+    snapshot = _snapshot(registry, live)
+    wrong = why_wrong(snapshot, live)
+    if wrong:
+        raise RegistryFileError(path, f"it contradicts itself: {wrong}")
+    return snapshot
+
+
+def _plain_record(record: AdapterRecord) -> dict[str, Any]:
+    source, lost = record.source, record.lost
+    if source is not None and source.tensors is not None:
+        source, lost = None, "it was registered with tensors in memory, which a saved registry does not hold"
+    elif source is not None and record.has_trained:
+        lost = f"it had trained to step {record.step}, and its source has the tensors of step {record.source_step}"
+        source = None
+    settings = record.settings
+    plain = {name: getattr(record, name) for name in _Record.__struct_fields__}
+    plain["lost"], plain["source"] = lost, None if source is None else _plain_source(source)
+    plain["settings"] = {name: getattr(settings, name) for name in _Settings.__struct_fields__}
+    plain["settings"]["save"] = None if settings.save is None else str(settings.save)
+    return plain
+
+
+def _plain_source(source: AdapterSource) -> dict[str, Any]:
+    plain = {name: getattr(source, name) for name in _Source.__struct_fields__}
+    return plain | {"path": None if source.path is None else str(source.path.absolute())}
+
+
+def _snapshot(saved: _Registry, live: list[AdapterRecord]) -> RegistrySnapshot:
+    taken = {one.adapter.slot for one in live}
+    return RegistrySnapshot(
+        adapters={one.adapter.name: one for one in live},
+        completed=tuple(_record(one) for one in saved.completed),
+        slot_versions=saved.slot_versions,
+        free_slots=tuple(slot for slot in range(len(saved.slot_versions)) if slot not in taken),
+        next_registration_id=saved.next_registration_id,
+        batches=tuple(
+            BatchRecord(one.rollout_id, tuple((_adapter(who), count) for who, count in one.groups), one.steps)
+            for one in saved.batches
+        ),
+    )
+
+
+def _adapter(saved: _Adapter) -> DesiredAdapter:
+    return DesiredAdapter(saved.name, saved.registration_id, saved.slot)
+
+
+def _record(saved: _Record) -> AdapterRecord:
+    settings = AdapterSettings(**msgspec.structs.asdict(saved.settings))
+    return AdapterRecord(
+        adapter=_adapter(saved.adapter),
+        state=saved.state,
+        source=None if saved.source is None else _source(saved.source),
+        settings=settings if settings.save is None else replace(settings, save=Path(settings.save)),
+        step=saved.step,
+        start_step=saved.start_step,
+        source_step=saved.source_step,
+        accumulated_groups=saved.accumulated_groups,
+        num_step=saved.num_step,
+        lost=saved.lost,
+    )
+
+
+def _source(saved: _Source) -> AdapterSource:
+    identity = None if saved.identity is None else FileIdentity(**msgspec.structs.asdict(saved.identity))
+    given = msgspec.structs.asdict(saved)
+    return AdapterSource(**given | {"path": None if saved.path is None else Path(saved.path), "identity": identity})
