@@ -62,11 +62,25 @@ def parallel(store: dist.Store, rank: int = 0, size: int = 1) -> Iterator[None]:
 
 def gpt(*, dtype: torch.dtype = torch.float32, positions: str = "learned_absolute", **changes: Any) -> Any:
     """A GPTModel of seed 0. The whole weights are the same at every tensor-parallel size."""
-    from megatron.core.models.gpt import GPTModel  # noqa: PLC0415 - see parallel()
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: PLC0415
-    from megatron.core.transformer import TransformerConfig  # noqa: PLC0415
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from megatron.core.models.gpt import GPTModel  # noqa: PLC0415 - see parallel()
+        from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: PLC0415
+        from megatron.core.transformer import TransformerConfig  # noqa: PLC0415
 
-    settings: dict[str, Any] = {
+        torch.manual_seed(0)
+        return GPTModel(
+            TransformerConfig(**(_settings(dtype) | changes)),
+            get_gpt_layer_local_spec(normalization="RMSNorm", num_experts=changes.get("num_moe_experts")),
+            vocab_size=VOCABULARY,
+            max_sequence_length=16,
+            position_embedding_type=positions,
+            share_embeddings_and_output_weights=False,
+        )
+
+
+def _settings(dtype: torch.dtype) -> dict[str, Any]:
+    return {
         "num_layers": LAYERS,
         "hidden_size": HIDDEN,
         "ffn_hidden_size": INNER,
@@ -87,15 +101,6 @@ def gpt(*, dtype: torch.dtype = torch.float32, positions: str = "learned_absolut
         "apply_rope_fusion": False,
         "init_method_std": 0.3,
     }
-    torch.manual_seed(0)
-    return GPTModel(
-        TransformerConfig(**(settings | changes)),
-        get_gpt_layer_local_spec(normalization="RMSNorm", num_experts=changes.get("num_moe_experts")),
-        vocab_size=VOCABULARY,
-        max_sequence_length=16,
-        position_embedding_type=positions,
-        share_embeddings_and_output_weights=False,
-    )
 
 
 def forward(model: Any, *, labels: bool = False) -> Tensor:
@@ -103,7 +108,9 @@ def forward(model: Any, *, labels: bool = False) -> Tensor:
     length = IDS.shape[1]
     mask = torch.triu(torch.ones(1, 1, length, length, dtype=torch.bool), 1)
     places = torch.arange(length).expand(IDS.shape)
-    found: Tensor = model(IDS, places, mask, labels=IDS.roll(-1, 1) if labels else None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # megatron warns of its own defaults
+        found: Tensor = model(IDS, places, mask, labels=IDS.roll(-1, 1) if labels else None)
     return found.mean() if labels else found
 
 
