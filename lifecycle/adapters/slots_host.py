@@ -97,10 +97,7 @@ class SlotsHost(AdapterHost):
         Raises:
             AdapterError: it is registered no more, or its directory or tensors are wrong or do not fit.
         """
-        record = self.registry.find(desired.name)
-        if record is None or record.adapter != desired or record.source is None:
-            raise AdapterError(desired.name, "this registration has ended; reconcile again")
-        fitted = self._read(desired.name, record.source)
+        fitted = self._read(desired.name, self.registry.source_of(desired))
         tensors = {}
         for path in self._layout.modules:
             given = fitted.factors.get(path, (None, None))
