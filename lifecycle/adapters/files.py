@@ -82,8 +82,8 @@ def _refuse_another(adapter: str, name: str, content: bytes, registered: str) ->
         )
 
 
-def parse_weights(adapter: str, name: str, content: bytes) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, on the CPU, at least one.
+def parse_weights(adapter: str, name: str, content: bytes, *, empty_ok: bool = False) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU; at least one, unless *empty_ok*.
 
     Raises:
         AdapterError: the content is no such file.
@@ -95,7 +95,7 @@ def parse_weights(adapter: str, name: str, content: bytes) -> dict[str, Tensor]:
         tensors: dict[str, Tensor] = load(content)
     except (SafetensorError, ValueError, KeyError, TypeError, RuntimeError, OverflowError) as error:
         raise AdapterError(adapter, f"{name} is truncated or malformed: {error}") from error
-    if not tensors:
+    if not tensors and not empty_ok:
         raise AdapterError(adapter, f"{name} holds no tensor")
     return tensors
 
