@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from lifecycle.errors import ConfigError
@@ -14,6 +15,13 @@ from states import FrozenBase, Strategy, Verify
 _TARGETS = ("cpu", "disk", None)
 _AUDIT_FAILURES = ("stop", "continue")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Reference(StrEnum):
+    """What ``reference()`` lends."""
+
+    ADAPTER_OFF = "adapter_off"
+    SNAPSHOT = "snapshot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +33,9 @@ class LifecycleConfig:
         lora: the base is frozen and adapters train.
         offload_target: where device memory goes when the trainer is offloaded: ``"cpu"``, ``"disk"``,
             or None to never offload.
-        with_ref: a reference model is kept.
+        with_ref: a reference model is kept as a snapshot; the same as ``ref="snapshot"``.
+        ref: what ``reference()`` lends: ``"adapter_off"``, the base with its adapters off, of which no copy is kept;
+            ``"snapshot"``, the model kept as ``ref``; or None, which is ``"snapshot"`` where *with_ref* is set.
         with_teacher: a teacher is kept.
         keep_old_actor: the actor of an earlier step is kept.
         strategy: when a second host copy of the actor is made (:class:`states.Strategy`).
@@ -53,6 +63,7 @@ class LifecycleConfig:
     lora: bool = True
     offload_target: str | None = "cpu"
     with_ref: bool = False
+    ref: str | None = None
     with_teacher: bool = False
     keep_old_actor: bool = False
     strategy: str = Strategy.LEAN.value
@@ -83,8 +94,26 @@ class LifecycleConfig:
             raise ConfigError(f"model is {self.model!r}; use letters, digits, dot, underscore and dash")
         if not isinstance(self.frozen_buffers, tuple) or not all(isinstance(one, str) for one in self.frozen_buffers):
             raise ConfigError(f"frozen_buffers is {self.frozen_buffers!r}; use a tuple of patterns")
+        self._check_reference()
         self._check_budgets()
         self._check_timeout()
+
+    @property
+    def reference(self) -> Reference | None:
+        """What ``reference()`` lends, None when this run has no reference."""
+        if self.ref is not None:
+            return Reference(self.ref)
+        return Reference.SNAPSHOT if self.with_ref else None
+
+    def _check_reference(self) -> None:
+        if not _is_one_of(self.ref, (*Reference, None)):
+            raise ConfigError(f"ref is {self.ref!r}; use 'adapter_off', 'snapshot' or None")
+        if self.ref != Reference.ADAPTER_OFF:
+            return
+        if self.with_ref:
+            raise ConfigError("with_ref keeps a ref model and ref='adapter_off' keeps none; leave one of them out")
+        if not self.lora:
+            raise ConfigError("ref='adapter_off' needs a base that never changes; with lora=False use ref='snapshot'")
 
     def _check_budgets(self) -> None:
         for name in ("host_budget_bytes", "device_budget_bytes"):
@@ -104,7 +133,7 @@ class LifecycleConfig:
             "colocate": self.colocate,
             "lora": self.lora,
             "offload_target": self.offload_target,
-            "with_ref": self.with_ref,
+            "with_ref": self.reference is Reference.SNAPSHOT,
             "with_teacher": self.with_teacher,
             "keep_old_actor": self.keep_old_actor,
             "strategy": self.strategy,

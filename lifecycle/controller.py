@@ -18,8 +18,8 @@ from lifecycle.handoff import handoff
 from lifecycle.memory.schedules import Scheduler
 from lifecycle.memory.slot_state import SlotDeclarations
 from lifecycle.outcome import Moved, Outcome
-from lifecycle.planning import Planning
 from lifecycle.process_groups import ProcessGroups
+from lifecycle.reference import Referring
 from lifecycle.saver import MemorySaver
 from lifecycle.transition import attach, steps
 from lifecycle.transition.gather import gather
@@ -40,7 +40,7 @@ _SHARING = {
 }
 
 
-class TrainerLifecycle(Planning):
+class TrainerLifecycle(Referring):
     """Drives one trainer's memory through its states, embedded in the training loop.
 
     Building it lays memory out once: base, slots, moments and gradients move into regions of the

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from lifecycle.config import LifecycleConfig
+from lifecycle.config import LifecycleConfig, Reference
 from states import (
     ACTOR,
     FROZEN_BASE,
@@ -115,7 +115,8 @@ class _Turn:
     def __init__(self, config: LifecycleConfig) -> None:
         self.config = config
         self.told: list[Explained] = []
-        kept = (("ref", config.with_ref), ("teacher", config.with_teacher), ("old_actor", config.keep_old_actor))
+        has_ref = config.reference is Reference.SNAPSHOT
+        kept = (("ref", has_ref), ("teacher", config.with_teacher), ("old_actor", config.keep_old_actor))
         self.others = tuple(tag for tag, is_kept in kept if is_kept)
         self.trained = (adapter_group(_TRAINED_ADAPTER),) if config.lora else (TRAINABLE_BASE,)
         self._state = TrainerState.AWAKE

@@ -61,6 +61,21 @@ def step_adapters_are_loaded(facts: Facts) -> Answer:
     return True, "all adapters of the step are loaded", ""
 
 
+@guard()
+def step_adapters_are_trainable(facts: Facts) -> Answer:
+    """No adapter that the step names is frozen: one that was registered to be served is never trained."""
+    if facts.step_frozen:
+        remedy = "leave it out of the step, or register it anew as trainable"
+        return False, f"frozen: {', '.join(facts.step_frozen)}", remedy
+    return True, "no adapter of the step is frozen", ""
+
+
+@guard()
+def no_reference_block_is_open(facts: Facts) -> Answer:
+    """No reference() block is open: its forward passes need the device and the process groups."""
+    return not facts.reference_open, f"reference() open: {facts.reference_open}", "leave the reference() block first"
+
+
 @guard(scope="local")
 def accumulated_gradients_can_be_kept(facts: Facts) -> Answer:
     """Gradients of an accumulation that is under way survive the pause of their region."""
@@ -151,6 +166,18 @@ def registry_knows_what_is_loaded(facts: Facts) -> Answer:
         False,
         f"{len(facts.unaccounted)} loaded adapter(s) are unknown to the registry, which may have been lost: {names}",
         "load the saved registry, or call declare_complete() on this one if these adapters are to be retired",
+    )
+
+
+@guard()
+def an_adapter_in_use_has_a_successor(facts: Facts) -> Answer:
+    """Whoever is retired while it is in use has a named successor that stays, or was given none on purpose."""
+    if not facts.unsucceeded:
+        return True, "no adapter that is retired is in use without a successor", ""
+    return (
+        False,
+        f"to be retired while in use: {', '.join(facts.unsucceeded)}",
+        "leave its use() block first, or name who takes over: use(name, successor=...)",
     )
 
 

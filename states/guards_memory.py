@@ -69,13 +69,17 @@ def nothing_was_replaced(facts: Facts) -> Answer:
 
 @guard(scope="local")
 def everything_is_resident_and_known(facts: Facts) -> Answer:
-    """No region is paused, scratch included, and no tensor trains that was frozen when memory was laid out."""
+    """No region is paused, scratch included, and each tensor trains or not as it did, or as the registry says."""
     if facts.paused_tags or facts.scratch_paused:
         because = f"{facts.paused_tags} weight region(s) paused, scratch paused: {facts.scratch_paused}"
         return False, because, "sleep() and wake_up() resume what was paused behind the controller"
     names = ", ".join(facts.strays[:5])
-    because = f"trainable or replaced since the attach: {names}" if names else "every region is resident"
-    return not facts.strays, because, "freeze these tensors again and write into those that were attached"
+    because = f"frozen, trainable or replaced since the attach: {names}" if names else "every region is resident"
+    return (
+        not facts.strays,
+        because,
+        "set requires_grad back as it was (use(name) does so for slots) and write into the tensors that were attached",
+    )
 
 
 @guard(scope="local")

@@ -18,7 +18,7 @@ CPU, DISK = TrainerState.OFFLOADED_CPU, TrainerState.OFFLOADED_DISK
 RECONCILING, FAULTED = TrainerState.ADAPTER_RECONCILING, TrainerState.FAULTED
 E = TrainerEvent
 
-_SLEEP_NEEDS = (g.no_step_in_flight, g.accumulated_gradients_can_be_kept)
+_SLEEP_NEEDS = (g.no_step_in_flight, g.no_reference_block_is_open, g.accumulated_gradients_can_be_kept)
 _OFFLOAD_NEEDS = (
     m.saver_is_enabled,
     m.nothing_strays,
@@ -54,6 +54,7 @@ _RECONCILE_NEEDS = (
     g.no_step_in_flight,
     g.active_model_is_the_actor,
     g.registry_knows_what_is_loaded,
+    g.an_adapter_in_use_has_a_successor,
     g.adapter_bytes_can_be_written,
     g.slot_state_is_known,
     g.no_lease_over_what_reconcile_writes,
@@ -88,8 +89,8 @@ _SWITCH_NEEDS = (g.no_step_in_flight, g.switch_target_exists, g.switch_target_is
 _TRAINING = (
     Row("opens", E.BEGIN_STEP, AWAKE, AWAKE, (),
         (g.no_step_in_flight, g.active_model_is_the_actor, g.live_weights_are_the_newest,
-         m.everything_is_resident_and_known, g.step_adapters_are_loaded, g.no_lease_over_what_the_step_changes,
-         m.host_has_room_for_copies), (Do.OPEN_STEP,)),
+         m.everything_is_resident_and_known, g.step_adapters_are_loaded, g.step_adapters_are_trainable,
+         g.no_lease_over_what_the_step_changes, m.host_has_room_for_copies), (Do.OPEN_STEP,)),
     Row("commits", E.TRAINED, AWAKE, AWAKE, (rule.makes_no_actor_copy,),
         (g.a_step_is_open, g.the_commit_names_the_open_step, g.active_model_is_the_actor, g.step_adapters_are_loaded,
          g.no_lease_over_what_the_step_changes, m.nothing_was_replaced), (Do.COMMIT_VERSIONS, Do.WRITE_BASE_FILE)),

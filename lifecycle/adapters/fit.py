@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from lifecycle.adapters.files import AdapterFiles
 from lifecycle.adapters.peft_config import PeftConfig
+from lifecycle.adapters.peft_kinds import EMBEDDING, WHOLE_LAYER, kind_named
 from lifecycle.errors import AdapterError
 
 _KEY: Final = re.compile(r"base_model\.model\.(?P<module>.+)\.lora_(?P<side>[AB])\.weight")
@@ -85,6 +86,7 @@ def fit_tensors(
     """
     check_rank(adapter, rank, layout)
     _check_values(adapter, tensors)
+    _refuse_other_layers(adapter, tensors)
     sides: dict[str, dict[str, Tensor]] = {"A": {}, "B": {}}
     for key, tensor in tensors.items():
         match = _KEY.fullmatch(key)
@@ -156,8 +158,6 @@ def pad(adapter: str, name: str, value: Tensor | None, slot: Tensor) -> Tensor:
     return padded
 
 
-def check_rank(adapter: str, rank: int, layout: SlotLayout) -> None:
-    """Check that a rank fits.
 def pad_exact(adapter: str, name: str, value: Tensor | None, slot: Tensor) -> Tensor | None:
     """What :func:`pad` gives, in float32: for a main copy. None where the slot's dtype has every bit of the value."""
     if value is None or value.element_size() <= slot.element_size() or slot.dtype.itemsize >= torch.float32.itemsize:
@@ -165,6 +165,8 @@ def pad_exact(adapter: str, name: str, value: Tensor | None, slot: Tensor) -> Te
     return pad(adapter, name, value, torch.empty(slot.shape, dtype=torch.float32, device="meta"))
 
 
+def check_rank(adapter: str, rank: int, layout: SlotLayout) -> None:
+    """Check that a rank fits.
 
     Raises:
         AdapterError: it is larger than that of the slots.
@@ -181,6 +183,14 @@ def _check_values(adapter: str, tensors: Mapping[str, Tensor]) -> None:
                                         "tensor of float16, bfloat16, float32 or float64 is needed")  # fmt: skip
         if not bool(torch.isfinite(tensor).all()):
             raise AdapterError(adapter, f"{name} holds NaN or infinity")
+
+
+def _refuse_other_layers(adapter: str, names: Iterable[str]) -> None:
+    """Embeddings are no linear modules, and a layer of the base is nobody's adapter."""
+    for mark, kind in ((".lora_embedding_", EMBEDDING), (".base_layer.", WHOLE_LAYER)):
+        found = next((name for name in names if mark in name), None)
+        if found is not None:
+            raise AdapterError(adapter, f"the file holds {found!r}: {kind_named(kind).told()}")
 
 
 def _check_shape(adapter: str, key: str, tensor: Tensor, wanted: tuple[int, int]) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lifecycle.adapters.folder import CONFIG_NAME
+from lifecycle.adapters.peft_kinds import why_refused
 from lifecycle.adapters.sources import is_alpha
 from lifecycle.errors import AdapterError
 
@@ -20,15 +21,10 @@ _NARROWING: Final = ("layers_to_transform", "layers_pattern", "exclude_modules")
 # These say where an adapter comes from or how it was trained, not what it computes.
 _IGNORED: Final = frozenset({
     "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "peft_version",
-    "lora_dropout", "megatron_core", "qalora_group_size", "eva_config", "loftq_config", "runtime_config",
-    "ensure_weight_tying", *_NARROWING,
+    "lora_dropout", "megatron_core", "qalora_group_size", "eva_config", "loftq_config", "runtime_config", *_NARROWING,
 })  # fmt: skip
 # Other ways to start (pissa, olora, loftq, corda) change the base, which is shared here and frozen.
 _STARTS: Final = (None, True, False, "gaussian", "orthogonal", "eva")
-_WHOLE_MODULES: Final = (
-    "a slot holds LoRA factors only, whole modules would be left out; "
-    "train them as part of the base and save the adapter without them"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +60,6 @@ def parse_config(adapter: str, content: bytes) -> PeftConfig:
         raise AdapterError(adapter, f"{CONFIG_NAME} is no JSON: {error}") from error
     if not isinstance(given, dict):
         raise AdapterError(adapter, f"{CONFIG_NAME} holds {type(given).__name__}, not an object")
-    if given.get("peft_type") != "LORA":
-        raise AdapterError(adapter, f"{CONFIG_NAME} has peft_type {given.get('peft_type')!r}; only LORA is supported")
     _refuse_what_is_on(adapter, given)
     rank, alpha = given.get("r"), given.get("lora_alpha")
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
@@ -81,19 +75,24 @@ def parse_config(adapter: str, content: bytes) -> PeftConfig:
 
 
 def _refuse_what_is_on(adapter: str, given: dict[str, Any]) -> None:
-    bias = given.get("bias", "none")
-    if bias != "none":
-        raise AdapterError(adapter, f"{CONFIG_NAME} has bias {bias!r}; biases are not supported, only 'none' is")
-    start = given.get("init_lora_weights", True)
-    if not any(start is one or (isinstance(one, str) and start == one) for one in _STARTS):
-        raise AdapterError(adapter, f"{CONFIG_NAME} has init_lora_weights {start!r}, which changes the base model")
+    """Refuse every key that changes what an adapter computes and that no slot can do."""
     if not isinstance(given.get("use_rslora", False), bool):
         raise AdapterError(adapter, f"{CONFIG_NAME} has use_rslora {given['use_rslora']!r}; it is true or false")
-    if given.get("modules_to_save"):
-        raise AdapterError(adapter, f"{CONFIG_NAME} has modules_to_save: {_WHOLE_MODULES}")
-    on = sorted(key for key, value in given.items() if value and key not in _READ | _IGNORED)
+    given = {"peft_type": None} | given
+    on = sorted((key for key, value in given.items() if _is_on(key, value)), key=lambda key: (key != "peft_type", key))
     if on:
-        raise AdapterError(adapter, f"{CONFIG_NAME} uses what the slots do not support: {', '.join(on)[:200]}")
+        more = f" (also: {', '.join(on[1:])[:200]})" if len(on) > 1 else ""
+        raise AdapterError(adapter, f"{CONFIG_NAME} has {why_refused(on[0], given[on[0]])}{more}")
+
+
+def _is_on(key: str, value: object) -> bool:
+    if key == "peft_type":
+        return value != "LORA"
+    if key == "bias":
+        return value != "none"
+    if key == "init_lora_weights":
+        return not any(value is one or (isinstance(one, str) and value == one) for one in _STARTS)
+    return bool(value) and key not in _READ | _IGNORED
 
 
 def _targets(adapter: str, given: object) -> tuple[str, ...] | None:

@@ -7,8 +7,7 @@ after the model was built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -16,19 +15,20 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lifecycle.adapters.files import read_adapter
-from lifecycle.adapters.fit import FittedAdapter, fit_files, fit_tensors, fresh, pad, peft_key
+from lifecycle.adapters.fit import FittedAdapter, fit_files, fit_tensors, fresh, pad, pad_exact, peft_key
+from lifecycle.adapters.in_use import InUse
 from lifecycle.adapters.peft_slots import LLAMA_TARGETS, build_slots, find_modules
-from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
+from lifecycle.adapters.protocol import DesiredAdapter, PreparedAdapter
 from lifecycle.adapters.records import LoadedAdapter
 from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.adapters.sources import AdapterSource
-from lifecycle.errors import AdapterError, ConfigError
+from lifecycle.errors import ConfigError
 
 _PREFIX: Final = "base_model.model."
 _HEADER_BYTES: Final = 2**20
 
 
-class PeftAdapters(AdapterHost):
+class PeftAdapters(InUse):
     """Adapter slots on a causal LM, or on any module with linear layers.
 
     The model is wrapped in place: its base parameters are frozen, and its target modules get slots.
@@ -69,9 +69,9 @@ class PeftAdapters(AdapterHost):
         self._slots = tuple(self._name_tensors(slot) for slot in range(slots))
         self._layers: dict[str, Any] = {path: self.model.get_submodule(_PREFIX + path) for path in self._layout.modules}
         self._loaded: dict[str, LoadedAdapter] = {}
-        self._in_use: int | None = None
-        self.reinstate({})
-        self._activate(None)
+        for slot in range(slots):
+            self._set_scale(slot, 0.0)
+        self._start_use()
         self.registry.connect(self._read, self.loaded)
 
     @property
@@ -97,16 +97,16 @@ class PeftAdapters(AdapterHost):
         Raises:
             AdapterError: it is registered no more, or its directory or tensors are wrong or do not fit.
         """
-        record = self.registry.find(desired.name)
-        if record is None or record.adapter != desired or record.source is None:
-            raise AdapterError(desired.name, "this registration has ended; reconcile again")
-        fitted = self._read(desired.name, record.source)
-        tensors = {}
+        fitted = self._read(desired.name, self.registry.source_of(desired))
+        tensors, exact = {}, {}
         for path, (down, up) in self._slot_names(desired.slot).items():
             given = fitted.factors.get(path, (None, None))
             for name, value in zip((down, up), given, strict=True):
-                tensors[name] = pad(desired.name, name, value, self._slots[desired.slot][name])
-        return PreparedAdapter(desired, fitted.rank, fitted.alpha, fitted.target_modules, tensors)
+                slot = self._slots[desired.slot][name]
+                tensors[name] = pad(desired.name, name, value, slot)
+                if (unrounded := pad_exact(desired.name, name, value, slot)) is not None:
+                    exact[name] = unrounded
+        return PreparedAdapter(desired, fitted.rank, fitted.alpha, fitted.target_modules, tensors, exact)
 
     def install(self, prepared: PreparedAdapter) -> None:
         """Record that the slot now holds this adapter: its rank, scale and targets. No bytes."""
@@ -116,16 +116,19 @@ class PeftAdapters(AdapterHost):
         )
         self._loaded[one.name] = loaded
         self._set_scale(one.slot, prepared.alpha / prepared.rank)
+        self._settle()
 
     def uninstall(self, name: str) -> None:
-        """Record that the slot of *name* is empty. No bytes.
+        """Record that the slot of *name* is empty. No bytes. Who was using it goes on with the named successor.
 
         Raises:
-            AdapterError: it is not loaded.
+            AdapterError: it is not loaded, or it is in use without a successor.
         """
         gone = self._find(name)
+        self._refuse_in_use(name)
         del self._loaded[name]
         self._set_scale(gone.slot, 0.0)
+        self._settle()
 
     def freed(self, adapters: tuple[DesiredAdapter, ...]) -> None:
         """The reconcile that uninstalled these is committed: the registry may give their slots out again."""
@@ -145,6 +148,7 @@ class PeftAdapters(AdapterHost):
             self._set_scale(slot, 0.0)
         for one in self._loaded.values():
             self._set_scale(one.slot, one.alpha / one.rank)
+        self._settle()
 
     def pushed(self, names: tuple[str, ...]) -> None:
         """These adapters were committed in an engine: pending becomes active.
@@ -210,45 +214,12 @@ class PeftAdapters(AdapterHost):
         """
         return {slot: factory(list(tensors.values())) for slot, tensors in enumerate(self._slots)}
 
-    @contextmanager
-    def use(self, name: str) -> Iterator[None]:
-        """Forward passes inside apply this adapter and no other; outside they apply none.
-
-        With gradient checkpointing the backward pass runs forward passes too and belongs inside.
-
-        Raises:
-            AdapterError: it is not loaded.
-        """
-        with self._using(self._find(name).slot):
-            yield
-
-    @contextmanager
-    def base_only(self) -> Iterator[None]:
-        """Forward passes inside apply no adapter, also within :meth:`use`."""
-        with self._using(None):
-            yield
-
-    @contextmanager
-    def _using(self, slot: int | None) -> Iterator[None]:
-        before = self._in_use
-        self._activate(slot)
-        try:
-            yield
-        finally:
-            self._activate(before)
-
-    def _activate(self, slot: int | None) -> None:
-        """Choose the slot, or none. PEFT lets only the active one train; here every slot does, always."""
+    def _apply(self, slot: int | None) -> None:
+        """PEFT lets only the slot that it applies train; the flags are set right after this."""
         self.model.base_model.set_adapter([] if slot is None else [f"slot_{slot}"])
-        self._in_use = slot
-        for tensors in self._slots:
-            for one in tensors.values():
-                one.requires_grad_(True)
 
     def _find(self, name: str) -> LoadedAdapter:
-        if name not in self._loaded:
-            there = ", ".join(sorted(self._loaded)) or "none"
-            raise AdapterError(name, f"it is not loaded (loaded: {there}); register it and reconcile")
+        self._held(name)
         return self._loaded[name]
 
     def _read(self, name: str, source: AdapterSource) -> FittedAdapter:

@@ -6,7 +6,8 @@ through its one door, which may be the device or the saver's host backup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -105,3 +106,20 @@ class AdapterHost(Protocol):
 
     def base_tensors(self) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Parameters and buffers that belong to no slot, by the name they have in the unwrapped model."""
+
+
+@runtime_checkable
+class ChoosesAdapters(Protocol):
+    """A host that says which adapter forward passes apply: what ``reference()`` and some guards ask for."""
+
+    def without_adapters(self, holder: str, allowed: Collection[str] = ()) -> AbstractContextManager[None]:
+        """Forward passes inside apply no adapter; using one that is not allowed is refused in the holder's name."""
+
+    def unsucceeded(self, retired: Collection[str]) -> tuple[str, ...]:
+        """Those of the retired that are in use and have no successor among those that stay, sorted."""
+
+    def frozen(self) -> frozenset[str]:
+        """The loaded adapters that are never trained."""
+
+    def misflagged(self) -> tuple[str, ...]:
+        """Slot tensors that somebody has frozen or thawed behind the registry, by name."""

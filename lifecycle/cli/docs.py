@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from lifecycle.adapters.peft_kinds import peft_page
 from lifecycle.memory.attachable import attach_page
 from states.render import states_page
 from states.render_adapters import adapters_page
@@ -21,6 +22,7 @@ def pages() -> dict[str, str]:
         "adapters.md": adapters_page(),
         "attach.md": attach_page(),
         "decisions.md": decisions_page(),
+        "peft.md": peft_page(),
         "placement.md": placement_page(),
         "snapshots.md": snapshots_page(),
         "states.md": states_page(),

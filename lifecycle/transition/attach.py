@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lifecycle.adapters.protocol import AdapterHost
-from lifecycle.config import LifecycleConfig
+from lifecycle.adapters.protocol import AdapterHost, ChoosesAdapters
+from lifecycle.config import LifecycleConfig, Reference
 from lifecycle.errors import ConfigError
 from lifecycle.memory.attach_checks import refuse_conflicts, refuse_mixed_backups
 from lifecycle.memory.gradients import Gradients
@@ -100,6 +100,19 @@ def _check_prefix(model: str, saver: MemorySaver, inventory: Inventory, moments:
         )
 
 
+def _check_reference(config: LifecycleConfig, inventory: Inventory, adapters: AdapterHost | None) -> None:
+    """With its adapters off the model is the reference: the base must not train, and they must go off."""
+    if config.reference is not Reference.ADAPTER_OFF:
+        return
+    trains = tuple(inventory.base.get(TRAINABLE_BASE, ()))
+    if trains:
+        raise ConfigError(f"ref='adapter_off' needs a base that stays as it is, and {', '.join(trains[:3])} train(s); "
+                          "freeze what trains, or use ref='snapshot'")  # fmt: skip
+    if not isinstance(adapters, ChoosesAdapters):
+        raise ConfigError(f"ref='adapter_off' needs adapters that can be switched off, and {type(adapters).__name__} "
+                          "cannot; use ref='snapshot'")  # fmt: skip
+
+
 def _check_slots(model: nn.Module, adapters: AdapterHost, moments: OptimizerState) -> None:
     """The slots are the model's, and no optimizer moves one slot when another steps."""
     own = {id(parameter) for parameter in model.parameters()}
@@ -120,11 +133,13 @@ def lay_out(parts: Parts, initial_state: TrainerState) -> None:
     """Place every tensor that is not placed, and take the first version of each content group.
 
     Raises:
-        ConfigError: *initial_state* is no resting state, or not what the saver's books say.
+        ConfigError: *initial_state* is no resting state, or not what the saver's books say; or the configured
+            reference cannot be had of this model.
         SaverError: there is no room.
     """
     if initial_state not in RESTING:
         raise ConfigError(f"initial_state is {initial_state}; a trainer starts in one of {', '.join(RESTING)}")
+    _check_reference(parts.config, parts.inventory, parts.adapters)
     groups = parts.inventory.placement_groups()
     contents = {group: _BASE.get(group, "adapters") for group in groups}
     for group, held in groups.items():

@@ -9,6 +9,7 @@ from typing import Any, Final
 from torch import Tensor
 
 from lifecycle.adapters.custody import unaccounted_of
+from lifecycle.adapters.protocol import ChoosesAdapters
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.memory import host
 from lifecycle.saver import Backup, TagInfo
@@ -50,6 +51,8 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         step_open=runtime.step is not None,
         step_differs=tuple(sorted(set(step) ^ set(request.adapters))) if commits else (),
         step_unknown=tuple(sorted(name for name in step if name not in loaded)),
+        reference_open=runtime.references > 0,
+        **_use_facts(parts, step, to_retire),
         accumulated=tuple(sorted(runtime.accumulated)),
         switch_target=request.target,
         engines=tuple(_engine_facts(one, contents, parts) for one in request.engines),
@@ -60,6 +63,14 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
 
 def _unknown(parts: Parts, changing: tuple[str, ...], event: TrainerEvent | None) -> tuple[str, ...]:
     return unknown_slot_state(parts, changing) if event in (None, TrainerEvent.RECONCILE_ADAPTERS) else ()
+
+
+def _use_facts(parts: Parts, step: tuple[str, ...], to_retire: tuple[str, ...]) -> dict[str, Any]:
+    """What a host knows that chooses the adapter of forward passes."""
+    host = parts.adapters
+    if not isinstance(host, ChoosesAdapters):
+        return {}
+    return {"step_frozen": tuple(sorted(host.frozen() & set(step))), "unsucceeded": host.unsucceeded(to_retire)}
 
 
 def pending(parts: Parts) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -137,7 +148,8 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
     if event in (None, TrainerEvent.OFFLOAD) and _is_on_the_device(parts):
         found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}
     if event is TrainerEvent.BEGIN_STEP:
-        found["strays"] = (*parts.inventory.unfrozen(), *parts.inventory.replaced())
+        misflagged = parts.adapters.misflagged() if isinstance(parts.adapters, ChoosesAdapters) else ()
+        found["strays"] = (*parts.inventory.unfrozen(), *parts.inventory.replaced(), *misflagged)
     if event is TrainerEvent.TRAINED:
         found["strays"] = parts.inventory.replaced()
     if event in (None, TrainerEvent.OFFLOAD, TrainerEvent.WAKE_UP):

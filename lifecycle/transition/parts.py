@@ -53,6 +53,7 @@ class Runtime:
         opened: how many steps were opened: the number of the one that is open.
         opener: the thread that opened it.
         loads: the open step loads a checkpoint: it may change everything.
+        references: the reference() blocks that are open.
         accumulated: content groups with gradients of an accumulation that is under way.
         origin: the state a reconcile under way left.
         fences: engine name to why it may not serve.
@@ -65,6 +66,7 @@ class Runtime:
     opened: int = 0
     opener: int = 0
     loads: bool = False
+    references: int = 0
     accumulated: frozenset[str] = frozenset()
     origin: TrainerState | None = None
     fences: dict[str, str] = field(default_factory=dict)

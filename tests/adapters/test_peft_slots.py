@@ -159,7 +159,7 @@ def test_installing_and_uninstalling_write_no_bytes() -> None:
     after_install = [bool(one.any()) for one in made.slot_tensors(0).values()]
     load(made, "a")
     kept = {name: one.detach().clone() for name, one in made.slot_tensors(0).items()}
-    with made.use("a"):
+    with made.use("a", successor=None):
         made.uninstall("a")
         emptied = logits(made.model)
 

@@ -171,6 +171,7 @@ def _sleep(state: str, facts: Facts) -> Ruling:
     copies = bool(_behind_copy(facts))
     dangers = {
         "a step would lose its activations": facts.step_open,
+        "the reference would lose its device": facts.reference_open,
         "accumulated gradients would be lost": bool(facts.accumulated) and not facts.gradients_kept,
         "the host would run out for a copy": copies and _copies_do_not_fit(facts),
     }
@@ -221,6 +222,7 @@ def _reconcile(_: str, facts: Facts) -> Ruling:
         "a lost registry would retire what is loaded": bool(facts.unaccounted),
         "a slot has no bytes to write": bool(facts.unwritable),
         "a tenant would inherit something": bool(facts.unknown_slot_state),
+        "a forward pass would go on with nobody's adapter": bool(facts.unsucceeded),
         "a reader would see another adapter": any(moving & set(one.groups) for one in facts.leases),
     }
     return _try("moves", "adapter-reconciling", _named(dangers))
@@ -265,6 +267,7 @@ def _begin_step(state: str, facts: Facts) -> Ruling:
         return _REFUSED
     dangers = _dangers_of_training(facts) | {
         "two steps at once": facts.step_open,
+        "an adapter would change that is only served": bool(facts.step_frozen),
         "the step would touch paused memory": facts.paused_tags > 0 or facts.scratch_paused,
         "bytes that count as frozen would change": bool(facts.strays),
         "the step would compute on other bytes": any(one.live != one.version for one in facts.contents),
