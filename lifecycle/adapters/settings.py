@@ -76,6 +76,9 @@ def _resolved(name: str, save: object) -> Path:
     if not isinstance(save, str | Path) or not str(save):
         raise AdapterError(name, f"save is {save!r}; give the directory as a string or a Path")
     try:
-        return Path(save).resolve()
+        try:
+            return Path(save).resolve(strict=True)
+        except FileNotFoundError:  # it may be made later; that its links lead in a circle is said by strict alone
+            return Path(save).resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a circle of links, a null character
         raise AdapterError(name, f"save is {str(save)!r}, which cannot be resolved: {error}") from error

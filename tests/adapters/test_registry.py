@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lifecycle.adapters import AdapterRegistry, DesiredAdapter
+from lifecycle.adapters import AdapterRegistry, AdapterSettings, DesiredAdapter, SaveDirectoryTaken
 from lifecycle.adapters import roster as registry_module
 from lifecycle.errors import AdapterError, ConfigError
 from states import AdapterState
@@ -187,6 +187,22 @@ def test_a_push_promotes_pending_and_skips_what_is_not_served() -> None:
     assert registry.snapshot().slot_versions == (1, 0, 0)
 
 
+def test_a_push_of_an_older_registration_does_not_reach_the_newer_one() -> None:
+    """A late message is of another adapter, though the name is the same (FB-35)."""
+    registry = registry_of("a")
+    old = registry.desired()["a"]
+    registry.deregister("a")
+    registry.retire_adapters()
+    registry.free_slot("a")
+    new = registry.register("a")
+    late = registry.record_weight_update([old])
+    state = registry.adapter_state("a")
+
+    assert (late, state) == ((), AdapterState.PENDING)
+    assert registry.record_weight_update([new, "a", "nobody"]) == ("a",)
+    assert registry.slot_version(new.slot) == 1
+
+
 def test_a_retiring_adapter_is_served_until_it_is_demoted() -> None:
     """Active are those that are active or retiring."""
     registry = registry_of("a", "b", "c")
@@ -227,18 +243,30 @@ def test_an_illegal_move_is_an_error_with_reason_and_changes_nothing(move: str) 
 
 def test_an_adapter_that_the_host_does_not_hold_frees_its_slot_at_once() -> None:
     """There is nothing to clear; what the host holds waits for the host."""
-    registry = registry_of("a", "b", "c")
+    registry, held = registry_of("a", "b", "c"), {}
     registry.deregister("c")
-    held = {"b": registry.desired()["b"], "a": DesiredAdapter("a", 99, 2)}
     registry.connect(lambda name, source: None, lambda: held)
+    left_before_it_came = registry.adapter_state("c")
+    held |= {"b": registry.desired()["b"], "a": DesiredAdapter("a", 99, 2)}
     registry.deregister("a")
     registry.deregister("b")
-    states = [registry.adapter_state(name) for name in "abc"]
 
-    assert states == [AdapterState.COMPLETED, AdapterState.RETIRING, AdapterState.RETIRING]
-    assert registry.retire_adapters() == ("b", "c")
+    assert left_before_it_came is AdapterState.COMPLETED
+    assert [registry.adapter_state(name) for name in "ab"] == [AdapterState.COMPLETED, AdapterState.RETIRING]
+    assert registry.retire_adapters() == ("b",)
     assert registry.adapter_state("b") is AdapterState.CLEANUP
-    assert registry.adapter_state("c") is AdapterState.COMPLETED
+
+
+def test_one_that_the_host_lost_while_it_was_retiring_frees_its_slot_when_it_is_retired() -> None:
+    """Nobody is left to say that the slot was cleared."""
+    registry, held = registry_of("a"), {}
+    registry.connect(lambda name, source: None, lambda: held)
+    held |= registry.desired()
+    registry.deregister("a")
+    held.clear()
+
+    assert registry.retire_adapters() == ("a",)
+    assert registry.adapter_state("a") is AdapterState.COMPLETED
 
 
 def test_a_release_is_undone_to_the_very_state_before() -> None:
@@ -258,6 +286,26 @@ def test_a_release_is_undone_to_the_very_state_before() -> None:
         name: one.state for name, one in before.adapters.items()
     }
     assert (after.completed, after.free_slots) == (before.completed, before.free_slots)
+
+
+def test_a_save_directory_that_was_given_out_meanwhile_is_not_shared_by_an_undo(tmp_path: Path) -> None:
+    """Undoing a release is refused as a registration would be."""
+    registry = AdapterRegistry(slots=2)
+    saving = AdapterSettings(save=tmp_path)
+    first = registry.register("a", settings=saving)
+    registry.deregister("a")
+    registry.release(first)
+    registry.register("y")
+    registry.register("b", settings=saving)
+    registry.deregister("y")
+    registry.retire_adapters()
+    registry.free_slot("y")
+    before = registry.snapshot()
+
+    with pytest.raises(SaveDirectoryTaken, match="'b'"):
+        registry.reinstate(first)
+
+    assert registry.snapshot() == before
 
 
 def test_a_slot_that_was_given_out_meanwhile_is_not_taken_back() -> None:
@@ -325,6 +373,44 @@ def test_a_snapshot_lists_names_by_state() -> None:
     snapshot = registry.snapshot()
 
     assert [snapshot.names(state) for state in AdapterState] == [("a",), ("c",), (), (), ("b",)]
+
+
+def test_in_state_names_the_newest_registration_of_each_name_once() -> None:
+    """A completed registration is hidden by the next one of its name."""
+    registry = registry_of("c", "a", "b")
+    for name in ("a", "b"):
+        registry.deregister(name)
+        registry.retire_adapters()
+        registry.free_slot(name)
+    registry.register("a")
+    found = registry.in_state(AdapterState.COMPLETED, AdapterState.PENDING)
+
+    assert {name: (one.state, one.adapter.registration_id) for name, one in found.items()} == {
+        "a": (AdapterState.PENDING, 4),
+        "b": (AdapterState.COMPLETED, 3),
+        "c": (AdapterState.PENDING, 1),
+    }
+    assert list(found) == ["a", "b", "c"]
+    assert registry.in_state() == {}
+
+
+def test_the_newest_of_many_completed_registrations_is_found_also_when_one_is_taken_back() -> None:
+    """An undo brings back the newest; the one before it is what is left to be found."""
+    registry = AdapterRegistry(slots=1)
+    for _ in range(3):
+        adapter = registry.register("a")
+        registry.deregister("a")
+        registry.release(adapter)
+    registry.reinstate(adapter)
+    alive = registry.find("a")
+    registry.release(adapter)
+    left = registry.find("a")
+
+    assert alive is not None
+    assert left is not None
+    assert (alive.adapter.registration_id, alive.state) == (3, AdapterState.RETIRING)
+    assert (left.adapter.registration_id, left.state) == (3, AdapterState.COMPLETED)
+    assert [one.adapter.registration_id for one in registry.snapshot().completed] == [1, 2, 3]
 
 
 def test_threads_that_register_at_once_get_slots_and_ids_of_their_own() -> None:
