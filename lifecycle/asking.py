@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import AdapterError, AuditError, ConfigError, EventRefused
+from lifecycle.errors import AuditError, ConfigError, EventRefused
 from lifecycle.ledger import Ledger, held_now
 from lifecycle.memory.residue import Residue
 from lifecycle.outcome import Explanation
@@ -14,7 +13,7 @@ from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.runner import Runner, decide_event
 from lifecycle.transition.steps import names_of
-from lifecycle.transition.sync import open_lease, payload_of
+from lifecycle.transition.sync import open_lease
 from lifecycle.weights.leases import WeightLease
 from states import (
     ACTOR,
@@ -25,7 +24,6 @@ from states import (
     TrainerEvent,
     TrainerState,
     Verdict,
-    adapter_group,
     as_one,
     decide_reads,
 )
@@ -134,28 +132,6 @@ class Asking:
             self._refuse_unreadable(reads, facts)
             self._refuse_half_written(reads, facts)
             return open_lease(self._parts, holder, reads)
-
-    def save_adapter(self, name: str, directory: str | Path) -> Path:
-        """Write an adapter as a PEFT directory, from wherever its newest bytes are: awake, asleep or offloaded.
-
-        Args:
-            name: a loaded adapter.
-            directory: written under a temporary name and renamed; 0700.
-
-        Returns:
-            The directory.
-
-        Raises:
-            AdapterError: the adapter is not loaded, or the directory cannot be written. Nothing is left behind.
-            EventRefused: its newest bytes cannot be read now.
-        """
-        from lifecycle.adapters.files import save_adapter  # noqa: PLC0415 - needs safetensors
-
-        host, group = self._parts.adapters, adapter_group(name)
-        if host is None or name not in host.loaded():
-            raise AdapterError(name, "it is not loaded; register it and reconcile first")
-        with self.weights(f"save_adapter({name})", groups=[group]) as lease:
-            return save_adapter(directory, payload_of(host, name, self._parts.versions.wanted[group], lease))
 
     def live(self, holder: str) -> WeightLease:
         """Lease the live weights for an operation that runs on the device, such as a forward pass.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lifecycle.asking import Asking
 from lifecycle.cleanup import Cleaned, Deferred
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
 from lifecycle.handoff import checked_order
 from lifecycle.outcome import Moved
+from lifecycle.saving import Saving
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Request
 from lifecycle.transition.sizes import needs_of
 from states.handover import HandoverPlan, HandoverRefusal, plan_handover
 
 
-class Planning(Asking):
+class Planning(Saving):
     """The part of the controller that plans hand-overs and clean-ups."""
 
     config: LifecycleConfig

@@ -55,10 +55,12 @@ class SlotRecord:
     Attributes:
         values: optimizers, groups, counts, the scheduler's progress. Tensors in them are in *tensors* too.
         tensors: moments, counts and main copies, CPU, of the slot's shapes. Owned by this object.
+        told: for the log: where it was read from, and what was passed over.
     """
 
     values: Mapping[str, object]
     tensors: Mapping[str, Tensor] = field(repr=False)
+    told: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,12 @@ class CheckpointSource:
     manifest_sha256: str
     identity: FileIdentity
     skipped: tuple[Skipped, ...] = ()
+
+    def told(self) -> dict[str, object]:
+        """What the log says of it."""
+        passed_over = [f"{one.name}: {one.why}" for one in self.skipped]
+        origin = {"adapter": self.origin.adapter, "registration_id": self.origin.registration_id}
+        return {"step": self.origin.step, "from": origin, "passed_over": passed_over}
 
 
 def step_name(step: int) -> str:

@@ -131,7 +131,7 @@ def read_record(adapter: str, source: CheckpointSource) -> SlotRecord:
     tensors = parse_weights(adapter, STATE_NAME, contents[STATE_NAME], empty_ok=True)
     try:
         values = json.loads(contents[VALUES_NAME])
-        return SlotRecord({key: unpack(one, tensors) for key, one in values.items()}, tensors)
+        return SlotRecord({key: unpack(one, tensors) for key, one in values.items()}, tensors, source.told())
     except (ValueError, AttributeError, RecursionError) as error:
         raise AdapterError(adapter, f"{source.path / VALUES_NAME} cannot be used: {error}") from error
 

@@ -13,6 +13,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
+from lifecycle.adapters.checkpoint import SlotRecord
+
 
 @dataclass(frozen=True, slots=True)
 class DesiredAdapter:
@@ -42,6 +44,7 @@ class PreparedAdapter:
             every tensor of the slot is there. Owned by this object.
         exact: the same in float32 as it was before it was rounded to the slot's dtype, for main copies;
             only of tensors whose source has more bits than the slot.
+        record: what a resumed adapter finds in its slot besides the weights; None: it starts from zero.
     """
 
     desired: DesiredAdapter
@@ -50,6 +53,7 @@ class PreparedAdapter:
     target_modules: tuple[str, ...]
     tensors: Mapping[str, Tensor] = field(repr=False)
     exact: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
+    record: SlotRecord | None = None
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lifecycle.adapters.checkpoint import Origin
 from lifecycle.adapters.protocol import DesiredAdapter
 from lifecycle.adapters.settings import NO_SETTINGS, AdapterSettings
 from lifecycle.adapters.sources import AdapterSource
@@ -26,6 +27,7 @@ class AdapterRecord:
         source_step: the step that the tensors of its source have.
         accumulated_groups: prompt groups trained since its last optimizer step.
         num_step: steps after which it is deregistered, given or resolved; None while it is not known.
+        resumed_from: the registration, of an earlier run or of this one, whose checkpoint it began with.
         lost: why its tensors cannot be loaded from its source any more; empty when they can.
     """
 
@@ -40,6 +42,7 @@ class AdapterRecord:
     accumulated_groups: int = 0
     num_step: int | None = None
     lost: str = ""
+    resumed_from: Origin | None = None
 
     @property
     def has_trained(self) -> bool:

@@ -84,6 +84,7 @@ class AdapterRegistry(Custody):
         target_modules: Sequence[str] | None = None,
         seed: int = 0,
         settings: AdapterSettings = NO_SETTINGS,
+        resume: str | Path | None = None,
     ) -> DesiredAdapter:
         """Register an adapter in the lowest free slot. The next reconcile loads it.
 
@@ -96,12 +97,15 @@ class AdapterRegistry(Custody):
             target_modules: which modules a fresh adapter has; all that have slots unless given.
             seed: of a fresh adapter.
             settings: how it is trained.
+            resume: instead of all but *settings*: a directory of :meth:`~lifecycle.TrainerLifecycle.save_checkpoint`,
+                of which the newest whole step is taken, or one step in it. Weights, optimizer state and step count
+                are then as they were.
 
         Raises:
             AdapterError: something given is bad or does not fit, the name is taken or still being cleaned up, another
                 adapter saves to the same directory, or no slot is free. Nothing was changed.
         """
-        source = make_source(check_name(name), path, tensors, rank, alpha, target_modules, seed)
+        source = make_source(check_name(name), path, tensors, rank, alpha, target_modules, seed, resume)
         settings = check_settings(name, settings)
         if self._check is not None:
             self._check(name, source)

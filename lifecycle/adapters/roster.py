@@ -83,7 +83,11 @@ class Roster:
         """Give a new registration its id and the lowest free slot."""
         adapter = DesiredAdapter(name, self.next_id, heappop(self._free))
         self.next_id += 1
-        self._hold(AdapterRecord(adapter, state, source, settings=settings, num_step=settings.num_step))
+        record = AdapterRecord(adapter, state, source, settings=settings, num_step=settings.num_step)
+        if source.checkpoint is not None:
+            begun = source.checkpoint.origin
+            record = replace(record, step=begun.step, start_step=begun.step, source_step=begun.step, resumed_from=begun)
+        self._hold(record)
         return adapter
 
     def put(self, record: AdapterRecord) -> None:

@@ -11,6 +11,7 @@ from typing import Final, TypeGuard
 
 from torch import Tensor
 
+from lifecycle.adapters.checkpoint import CheckpointSource
 from lifecycle.adapters.folder import FileIdentity, identify
 from lifecycle.errors import AdapterError
 
@@ -33,6 +34,7 @@ class AdapterSource:
         target_modules: which modules a fresh adapter has, as suffixes; None means all that have slots.
         seed: of a fresh adapter. Equal seeds give equal tensors, whatever the slot.
         identity: what the directory was when it was registered; nothing else is ever loaded from it.
+        checkpoint: the checkpoint to resume from; *path* is its directory.
     """
 
     path: Path | None = None
@@ -42,6 +44,7 @@ class AdapterSource:
     target_modules: tuple[str, ...] | None = None
     seed: int = 0
     identity: FileIdentity | None = None
+    checkpoint: CheckpointSource | None = None
 
 
 def check_name(name: object) -> str:
@@ -73,12 +76,17 @@ def make_source(
     alpha: float | None,
     target_modules: Sequence[str] | None,
     seed: int,
+    resume: str | Path | None = None,
 ) -> AdapterSource:
     """Check what an adapter is registered with.
 
     Raises:
         AdapterError: the arguments contradict each other or are out of range, or the directory cannot be read.
     """
+    if resume is not None:
+        if seed or any(one is not None for one in (path, tensors, rank, alpha, target_modules)):
+            raise AdapterError(name, "a checkpoint says its own tensors, rank, alpha and targets; give resume alone")
+        return resume_source(name, resume)
     if path is not None and not isinstance(path, str | Path):
         raise AdapterError(name, f"path is {type(path).__name__}; give the directory as a string or a Path")
     if path is not None and any(one is not None for one in (tensors, rank, alpha, target_modules)):
@@ -100,6 +108,20 @@ def make_source(
         seed=seed,
         identity=None if path is None else identify(name, Path(path)),
     )
+
+
+def resume_source(name: str, directory: object) -> AdapterSource:
+    """The newest whole checkpoint in a directory, or the ``step_N`` that it is, every byte of it checked.
+
+    Raises:
+        AdapterError: there is none, it is damaged, or it cannot be read.
+    """
+    from lifecycle.adapters.checkpoint_read import find_checkpoint  # noqa: PLC0415 - needs msgspec
+
+    if not isinstance(directory, str | Path):
+        raise AdapterError(name, f"resume is {type(directory).__name__}; give the directory as a string or a Path")
+    found = find_checkpoint(name, directory)
+    return AdapterSource(path=found.path, identity=found.identity, checkpoint=found)
 
 
 def is_alpha(value: object) -> TypeGuard[float]:

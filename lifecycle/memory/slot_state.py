@@ -98,6 +98,26 @@ class SlotState:
                 found[f"slot {slot} group {number}#{STEP}"] = group[STEP]
         return found
 
+    def names(self, slot: int) -> tuple[str, ...]:
+        """The slot's parameters, in an order that is the same for every slot."""
+        return self._slots[slot]
+
+    def mains(self, slot: int) -> dict[str, Tensor]:
+        """The main copies of the slot's parameters, by parameter."""
+        return {name: self._state.mains[name] for name in self._slots[slot] if name in self._state.mains}
+
+    def states(self, slot: int) -> list[tuple[str, dict[str, Any]]]:
+        """What the optimizer keeps of each parameter that it has stepped: the state itself, not a copy."""
+        return self._state.entries(self._slots[slot])
+
+    def groups(self, slot: int) -> list[tuple[Optimizer, dict[str, Any]]]:
+        """The groups that hold the slot's parameters, each with its optimizer: the group itself, not a copy."""
+        return [(optimizer, group) for optimizer, group, _ in self._groups(self._slots[slot])]
+
+    def schedule(self, slot: int) -> Schedule | None:
+        """The slot's declared schedule; one without a scheduler is that of no tenant in particular."""
+        return self._schedules.get(slot)
+
     def begin(self, slot: int, remember: Remember) -> None:
         """Put everything that is no tensor to its beginning: counts that are numbers, and the schedule.
 
@@ -113,7 +133,7 @@ class SlotState:
         for holder in (*holders, *(group for _, group, _ in self._groups(names))):
             count = holder.get(STEP)
             if _is_number(count):
-                remember(_setter(holder, STEP, count))
+                remember(setter(holder, STEP, count))
                 holder[STEP] = 0.0 if isinstance(count, float) else 0
 
     def unknown(self, slot: int) -> tuple[str, ...]:
@@ -142,13 +162,13 @@ class SlotState:
         for key, value in group.items():
             if key in ("params", STEP):
                 continue
-            if key == "lr" and not shared and "initial_lr" in group and not _same(value, first.get(key, value)):
+            if key == "lr" and not shared and "initial_lr" in group and not is_same(value, first.get(key, value)):
                 yield "a scheduler that was not declared (schedulers={slot: scheduler}) has changed its learning rate"
             elif key in _SETTINGS:
                 continue
             elif isinstance(value, Tensor):
                 yield f"its group has a tensor {key!r} of unknown meaning"
-            elif not _same(value, first.get(key, value)):
+            elif not is_same(value, first.get(key, value)):
                 yield f"its group's {key!r} has changed since the trainer was built, and its meaning is unknown"
 
     def _hidden(self, names: tuple[str, ...]) -> Iterator[str]:
@@ -178,7 +198,9 @@ def _settings(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], dict[str, 
     return zip(optimizer.param_groups, settings_of(optimizer), strict=True)
 
 
-def _setter(holder: dict[str, Any], key: str, value: object) -> Callable[[], None]:
+def setter(holder: dict[str, Any], key: str, value: object) -> Callable[[], None]:
+    """The undo of giving a key of *holder* another value than this."""
+
     def set_back() -> None:
         holder[key] = value
 
@@ -207,8 +229,9 @@ def _why_unknown(key: str, value: object, parameter: Tensor, *, dampened: bool) 
     return ""
 
 
-def _same(one: object, other: object) -> bool:
+def is_same(one: object, other: object) -> bool:
+    """Whether two settings are equal. What cannot say so is not."""
     try:
         return bool(one == other)
-    except Exception:  # noqa: BLE001 - what cannot say that it is the same is not
+    except Exception:  # noqa: BLE001 - of any kind of value
         return False

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
 from lifecycle.errors import AdapterError, ConfigError, DigestMismatch, SlotWriteError
 from lifecycle.outcome import FailedAdapter
+from lifecycle.transition.checkpoint import resumed_record
 from lifecycle.transition.parts import Parts, Undo, UndoFailed, Work, undone_by
 from lifecycle.transition.slot_writer import SlotWriter
 from lifecycle.transition.verify import note_written
@@ -72,6 +73,9 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
         "dropped_gradients_of": sorted(accumulated - parts.runtime.accumulated),
         "versions": {(group := adapter_group(each.desired.name)): parts.versions.wanted[group] for each in one.loaded},
     }
+    resumed = {each.desired.name: each.record.told for each in one.loaded if each.record is not None}
+    if resumed:
+        work.details["resumed"] = resumed
     if one.failed:
         work.details["failed"] = tuple(sorted(one.failed, key=lambda each: each.name))
     return undo
@@ -151,7 +155,8 @@ def _undo_of(one: _Pass) -> Undo:
 def _prepare(one: _Pass, name: str) -> PreparedAdapter:
     if name not in one.desired:
         raise AdapterError(name, "it was deregistered while the reconcile began; reconcile again")
-    return one.host.prepare(one.desired[name])
+    prepared = one.host.prepare(one.desired[name])
+    return replace(prepared, record=resumed_record(one.parts, prepared.desired))
 
 
 def _replace(one: _Pass, name: str) -> None:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from lifecycle.adapters.protocol import AdapterHost, PreparedAdapter
-from lifecycle.memory.main_copies import MAIN
+from lifecycle.memory.main_copies import MAIN, is_rounded_from
+from lifecycle.memory.slot_record import put_record
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.door import write
 
@@ -30,7 +31,7 @@ class SlotWriter:
         self.moved_bytes = 0
 
     def load(self, host: AdapterHost, prepared: PreparedAdapter) -> None:
-        """Write an adapter's weights and main copies, and zero what the last tenant left behind."""
+        """Write an adapter's weights and main copies; zero what the last tenant left, or put back what it resumes."""
         slot, mains = prepared.desired.slot, self._parts.moments.mains
         for name, tensor in host.slot_tensors(slot).items():
             value = prepared.tensors[name]
@@ -42,6 +43,8 @@ class SlotWriter:
                 value = exact.to(tensor.dtype)
             self._write(name, tensor, value)
         self._begin(host, slot)
+        if prepared.record is not None:
+            put_record(self._parts.slots, slot, prepared.record, self._write, self._undos.append)
 
     def clear(self, host: AdapterHost, slot: int) -> None:
         """Write zeros over a slot's weights and everything that belongs to it."""
@@ -49,6 +52,21 @@ class SlotWriter:
         self._zero({f"{name}#{MAIN}": mains[name] for name in tensors if name in mains})
         self._zero(tensors)
         self._begin(host, slot)
+
+    def follow_parameters(self, names: Iterable[str]) -> list[str]:
+        """Write those main copies again whose parameter was loaded behind their back: the next step would undo it.
+
+        Returns:
+            The parameters that it was so of.
+        """
+        door, mains, parameters = self._parts.door, self._parts.moments.mains, self._parts.inventory.trainable()
+        behind = []
+        for name in (name for name in names if name in mains):
+            parameter = door.own_bytes(name, parameters[name])
+            if not is_rounded_from(parameter, door.own_bytes(f"{name}#{MAIN}", mains[name])):
+                self._write(f"{name}#{MAIN}", mains[name], parameter.float())
+                behind.append(name)
+        return behind
 
     def _begin(self, host: AdapterHost, slot: int) -> None:
         parts, names = self._parts, tuple(host.slot_tensors(slot))
