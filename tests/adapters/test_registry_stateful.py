@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from lifecycle.adapters import AdapterRegistry
+from lifecycle.adapters import AdapterRegistry, AdapterSettings, RegistrySnapshot
 from lifecycle.errors import AdapterError
 
 SLOTS = 3
@@ -14,7 +19,7 @@ NAMES = st.sampled_from(["a", "b", "c", "d", "e"])
 
 
 class RegistryAgainstAModel(RuleBasedStateMachine):
-    """The model keeps a word, a slot and an id for each name, and a number for each slot."""
+    """The model keeps for each name a word, a slot, an id and counts, for each slot a number, and the batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,6 +28,16 @@ class RegistryAgainstAModel(RuleBasedStateMachine):
         self.slots: dict[str, int] = {}
         self.ids: list[int] = []
         self.versions = [0] * SLOTS
+        self.served: set[tuple[int, int]] = set()
+        self.counts: dict[str, list[int]] = {}
+        self.saves: dict[str, str] = {}
+        self.batches: dict[int, dict[str, tuple[int, bool]]] = {}
+        self.directory = Path(tempfile.mkdtemp())
+        self.file = self.directory / "registry.json"
+
+    def teardown(self) -> None:
+        """The saved file is not kept."""
+        shutil.rmtree(self.directory)
 
     def attempt(self, call: object, *arguments: object, allowed: bool) -> None:
         """The call succeeds exactly when the model allows it, and changes nothing otherwise."""
@@ -35,19 +50,22 @@ class RegistryAgainstAModel(RuleBasedStateMachine):
         else:
             assert allowed
 
-    @rule(name=NAMES)
-    def register(self, name: str) -> None:
-        """A name that is free gets the lowest slot and a new id, as long as there is a slot."""
+    @rule(name=NAMES, save=st.sampled_from(["", "x", "y"]), num_step=st.sampled_from([None, 2]), frozen=st.booleans())
+    def register(self, name: str, save: str, num_step: int | None, *, frozen: bool) -> None:
+        """A name that is free gets the lowest slot and a new id, as long as there is a slot and a directory."""
         free = sorted(set(range(SLOTS)) - set(self.slots.values()))
-        allowed = name not in self.slots and bool(free)
-        self.attempt(self.registry.register, name, allowed=allowed)
+        is_taken = save != "" and save in {self.saves[one] for one in self.slots}
+        allowed = name not in self.slots and bool(free) and not is_taken
+        given = AdapterSettings(Path("/saves") / save if save else None, num_step, trainable=not frozen)
+        self.attempt(lambda: self.registry.register(name, settings=given), allowed=allowed)
         if allowed:
             record = self.registry.find(name)
             assert record is not None
             assert record.adapter.slot == free[0]
             assert record.adapter.registration_id > max(self.ids, default=0)
             self.ids.append(record.adapter.registration_id)
-            self.words[name], self.slots[name] = "pending", free[0]
+            self.words[name], self.slots[name], self.saves[name] = "pending", free[0], save
+            self.counts[name] = [0, 0, num_step or 10**9, int(frozen)]
 
     @rule(name=NAMES)
     def deregister(self, name: str) -> None:
@@ -80,8 +98,50 @@ class RegistryAgainstAModel(RuleBasedStateMachine):
         for name in set(names):
             if self.words.get(name) in {"pending", "active", "retiring"}:
                 self.versions[self.slots[name]] += 1
+                pair = (self.slots[name], self.versions[self.slots[name]])
+                assert pair not in self.served
+                self.served.add(pair)
             if self.words.get(name) == "pending":
                 self.words[name] = "active"
+
+    @rule(rollout=st.integers(0, 2), names=st.lists(NAMES, min_size=1, max_size=2, unique=True), steps=st.booleans())
+    def note_a_batch(self, rollout: int, names: list[str], *, steps: bool) -> None:
+        """Of adapters that were served and are trained; it counts nothing yet."""
+        allowed = all(self.words.get(name) in {"active", "retiring", "cleanup"} for name in names)
+        allowed = allowed and not any(self.counts[name][3] for name in names)
+        groups = dict.fromkeys(names, 2)
+        self.attempt(self.registry.record_batch_adapters, rollout, groups, names[:steps], allowed=allowed)
+        if allowed:
+            self.batches[rollout] = {name: (self.newest_id(name), steps and name == names[0]) for name in names}
+
+    @rule(rollout=st.integers(0, 2))
+    def train_a_batch(self, rollout: int) -> None:
+        """Counted once, for the registrations that were in it; who has done its steps begins to retire."""
+        trained = self.registry.mark_batch_trained(rollout)
+        stepped = []
+        for name, (identity, steps) in self.batches.pop(rollout, {}).items():
+            if self.newest_id(name) != identity or self.words[name] == "completed":
+                continue
+            count = self.counts[name]
+            count[0], count[1] = (count[0] + 1, 0) if steps else (count[0], count[1] + 2)
+            stepped += [name] * steps
+            if steps and count[0] >= count[2] and self.words[name] == "active":
+                self.words[name] = "retiring"
+        assert list(trained.stepped) == sorted(stepped)
+
+    def newest_id(self, name: str) -> int:
+        """The id of the newest registration."""
+        record = self.registry.find(name)
+        assert record is not None
+        return record.adapter.registration_id
+
+    @rule()
+    def restart(self) -> None:
+        """Saved and loaded: all but the sources of what has trained is as before, and it goes on."""
+        before = self.registry.snapshot()
+        self.registry.save(self.file)
+        self.registry = AdapterRegistry.load(self.file)
+        assert plain(self.registry.snapshot()) == plain(before)
 
     @rule(name=NAMES)
     def release_and_undo(self, name: str) -> None:
@@ -99,10 +159,21 @@ class RegistryAgainstAModel(RuleBasedStateMachine):
         assert {name: one.adapter.slot for name, one in snapshot.adapters.items()} == self.slots
         assert list(snapshot.slot_versions) == self.versions
         assert len(set(self.slots.values())) == len(self.slots)
+        assert sorted([*self.slots.values(), *snapshot.free_slots]) == list(range(SLOTS))
+        found = {name: self.registry.find(name) for name in self.words}
+        assert {name: [one.step, one.accumulated_groups] for name, one in found.items() if one} == {
+            name: count[:2] for name, count in self.counts.items()
+        }
         served = sorted(name for name, word in self.words.items() if word in {"active", "retiring"})
         assert list(self.registry.active_adapters()) == served
         wanted = sorted(name for name, word in self.words.items() if word in {"pending", "active"})
         assert list(self.registry.desired()) == wanted
+
+
+def plain(snapshot: RegistrySnapshot) -> RegistrySnapshot:
+    """Without what a file cannot hold: sources of what has trained, and what an undo would need."""
+    live = {name: replace(one, source=None, lost="") for name, one in snapshot.adapters.items()}
+    return replace(snapshot, adapters=live, completed=tuple(replace(o, released_from=None) for o in snapshot.completed))
 
 
 TestRegistryAgainstAModel = RegistryAgainstAModel.TestCase
