@@ -80,9 +80,6 @@ class Gradients:
 
         Returns:
             The gradients by ``NAME.grad`` and ``NAME.main_grad``, to be placed.
-
-        Raises:
-            ConfigError: a ``main_grad`` is part of a flat buffer, which whoever holds it would not see moved.
         """
         self._find_main_grads()
         for one in self._of():

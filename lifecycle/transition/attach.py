@@ -46,33 +46,24 @@ def build_parts(
     """
     if config.lora and adapters is None:
         raise ConfigError("the configuration says LoRA but no adapters were given; pass adapters=, or set lora=False")
-    optimizers = optimizers_of(optimizer)
     inventory = Inventory(model, adapters, config.frozen_buffers)
-    trainable = inventory.trainable()
-    moments = OptimizerState(optimizers, trainable, main_copies_of(slot_state.main_copies, trainable, optimizers))
+    moments = _moments(inventory, optimizers_of(optimizer), slot_state)
     if adapters is not None:
         _check_slots(model, adapters, moments)
-    gradients = Gradients(trainable, moments.mains)
     _check_prefix(config.model, saver, inventory, moments)
+    gradients = Gradients(inventory.trainable(), moments.mains)
     gradients.refuse_flat_main_grads(lambda one: saver.tag_of(one) is not None)
     slots = slot_state_of(adapters, moments, slot_state.schedulers)
     refuse_conflicts(config.model, saver, inventory)
     layout = Layout(saver, config)
     file = FrozenFile(base_dir(config, saver, [layout.place_of(_BASE[group]) for group in inventory.base]))
-    return Parts(
-        config=config,
-        saver=saver,
-        inventory=inventory,
-        layout=layout,
-        snapshots=snapshots,
-        file=file,
-        door=Door(saver, snapshots, file),
-        gradients=gradients,
-        moments=moments,
-        slots=slots,
-        adapters=adapters,
-        groups=groups,
-    )
+    door = Door(saver, snapshots, file)
+    return Parts(config, saver, inventory, layout, snapshots, file, door, gradients, moments, slots, adapters, groups)
+
+
+def _moments(inventory: Inventory, optimizers: tuple[Optimizer, ...], slot_state: SlotDeclarations) -> OptimizerState:
+    trainable = inventory.trainable()
+    return OptimizerState(optimizers, trainable, main_copies_of(slot_state.main_copies, trainable, optimizers))
 
 
 _BASE = {FROZEN_BASE: "frozen-base", TRAINABLE_BASE: "trainable-base", BUFFERS: "buffers"}
@@ -184,8 +175,9 @@ def place_training_state(parts: Parts) -> None:
     """Materialise gradients and moments and place them, and the main copies, in their regions.
 
     Raises:
-        ConfigError: the first state of an optimizer is not known.
+        ConfigError: the first state of an optimizer is not known, or a ``main_grad`` would leave its flat buffer.
     """
+    parts.gradients.refuse_flat_main_grads(lambda one: parts.saver.tag_of(one) is not None)
     parts.layout.place("gradients", parts.gradients.materialise())
     parts.moments.materialise()
     slots = set(parts.inventory.slot_tensors())

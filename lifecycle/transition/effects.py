@@ -22,6 +22,7 @@ from lifecycle.transition.freed import check_freed
 from lifecycle.transition.gather import content_facts
 from lifecycle.transition.parts import Parts, Undo, Work, nothing, undone_by
 from lifecycle.transition.reconcile import write_adapters
+from lifecycle.transition.slot_writer import SlotWriter
 from lifecycle.transition.steps import forget_old, renew
 from lifecycle.transition.switch import keep_outgoing, restore_model
 from lifecycle.transition.sync import send_weights
@@ -226,17 +227,21 @@ def commit_versions(parts: Parts, work: Work) -> Undo:
     saved, runtime = parts.versions.save(), parts.runtime
     step, loads, accumulated = runtime.step, runtime.loads, runtime.accumulated
     groups = parts.touched(step or ())
-    renewed = renew(parts, groups)
-    names = parts.parameter_names(groups)
+    names, writer = parts.parameter_names(groups), SlotWriter(parts)
+
+    def undo() -> None:
+        writer.undo(0)
+        parts.versions.load(saved)
+        runtime.step, runtime.loads, runtime.accumulated = step, loads, accumulated
+
+    with undone_by(undo):
+        if loads and (behind := writer.follow_parameters(names)):
+            work.details["main_copies_refreshed"] = behind
+        renewed = renew(parts, groups)
     runtime.step, runtime.loads, runtime.accumulated = None, False, accumulated - set(groups)
     work.on_commit.append(lambda: parts.gradients.lead_home(names, keep=False))
     work.on_commit.append(lambda: forget_old(parts))
     work.details["versions"] = {group: parts.versions.wanted[group] for group in renewed}
-
-    def undo() -> None:
-        parts.versions.load(saved)
-        runtime.step, runtime.loads, runtime.accumulated = step, loads, accumulated
-
     return undo
 
 
