@@ -69,16 +69,7 @@ def find_layers(model: Any, rank: int, target_modules: Sequence[str]) -> tuple[S
         ConfigError: megatron-core is missing, the model is of a kind on which slots would compute
             something wrong, or a target is none of its projections.
     """
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-        raise ConfigError(f"rank is {rank!r}; slots have a rank of at least 1")
-    if isinstance(target_modules, str) or not target_modules:
-        raise ConfigError(f"target_modules is {target_modules!r}; give a sequence of projection names")
-    vocabulary = sorted(_VOCABULARY & {one.rpartition(".")[2] for one in target_modules})
-    if vocabulary:
-        raise ConfigError(
-            f"{', '.join(vocabulary)} is split by vocabulary and often tied; slots can be put on q_proj, k_proj, "
-            "v_proj, o_proj, gate_proj, up_proj and down_proj"
-        )
+    _check_wanted(rank, target_modules)
     _check_model(model)
     modules: dict[str, str] = {}
     layers = []
@@ -96,6 +87,19 @@ def find_layers(model: Any, rank: int, target_modules: Sequence[str]) -> tuple[S
         raise ConfigError(f"the model has no projection named {', '.join(missing)}; it has {_known(model)}")
     shapes = {one.path: (one.features_in, one.features_out) for layer in layers for one in layer.parts if one.wanted}
     return SlotLayout(rank, modules, shapes), tuple(layers)
+
+
+def _check_wanted(rank: int, target_modules: Sequence[str]) -> None:
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise ConfigError(f"rank is {rank!r}; slots have a rank of at least 1")
+    if isinstance(target_modules, str) or not target_modules:
+        raise ConfigError(f"target_modules is {target_modules!r}; give a sequence of projection names")
+    vocabulary = sorted(_VOCABULARY & {one.rpartition(".")[2] for one in target_modules})
+    if vocabulary:
+        raise ConfigError(
+            f"{', '.join(vocabulary)} is split by vocabulary and often tied; slots can be put on q_proj, k_proj, "
+            "v_proj, o_proj, gate_proj, up_proj and down_proj"
+        )
 
 
 def _check_model(model: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a host of adapter slots does whatever the model is: records, scales, which slot is in use, padding.
+"""What a host of adapter slots does whatever the model is: records, scales, padding, exports.
 
 A host on one kind of model says how its slots are named, and, where a slot holds only a part of each
 factor (tensor parallel), how a part is cut out and put together again.
@@ -7,8 +7,7 @@ factor (tensor parallel), how a part is cut out and put together again.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,12 +15,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lifecycle.adapters.files import read_adapter
-from lifecycle.adapters.fit import FittedAdapter, SlotLayout, fit_files, fit_tensors, fresh, pad, peft_key
-from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
+from lifecycle.adapters.fit import FittedAdapter, SlotLayout, fit_files, fit_tensors, fresh, pad, pad_exact, peft_key
+from lifecycle.adapters.in_use import InUse
+from lifecycle.adapters.protocol import DesiredAdapter, PreparedAdapter
 from lifecycle.adapters.records import LoadedAdapter
 from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.adapters.sources import AdapterSource
-from lifecycle.errors import AdapterError
 
 _HEADER_BYTES: Final = 2**20
 _ELEMENT_BYTES_MAX: Final = 8
@@ -40,13 +39,14 @@ class Selection:
     slot: int | None = None
 
 
-class SlotsHost(AdapterHost):
+class SlotsHost(InUse):
     """Adapter slots, and the record of what is in them.
 
     Args:
         registry: what should be loaded; it is connected to this host.
         layout: the shape of every slot, whole.
         tensors: the parameters of each slot, by name.
+        used: what the model's layers read at every pass.
 
     Attributes:
         registry: what should be loaded.
@@ -60,6 +60,7 @@ class SlotsHost(AdapterHost):
         self._tensors = tuple(tensors)
         self._used = used
         self._loaded: dict[str, LoadedAdapter] = {}
+        self._start_use()
         registry.connect(self._read, self.loaded)
 
     @abstractmethod
@@ -98,14 +99,18 @@ class SlotsHost(AdapterHost):
             AdapterError: it is registered no more, or its directory or tensors are wrong or do not fit.
         """
         fitted = self._read(desired.name, self.registry.source_of(desired))
-        tensors = {}
+        tensors, exact = {}, {}
         for path in self._layout.modules:
             given = fitted.factors.get(path, (None, None))
             for side, whole in zip("AB", given, strict=True):
                 name = self._name_of(desired.slot, path, side)
-                part = None if whole is None else self._cut(peft_key(path, side), whole)
-                tensors[name] = pad(desired.name, name, part, self._tensors[desired.slot][name])
-        return PreparedAdapter(desired, fitted.rank, fitted.alpha, fitted.target_modules, tensors)
+                slot, part = self._tensors[desired.slot][name], None
+                if whole is not None:
+                    part = self._cut(peft_key(path, side), whole)
+                tensors[name] = pad(desired.name, name, part, slot)
+                if (unrounded := pad_exact(desired.name, name, part, slot)) is not None:
+                    exact[name] = unrounded
+        return PreparedAdapter(desired, fitted.rank, fitted.alpha, fitted.target_modules, tensors, exact)
 
     def install(self, prepared: PreparedAdapter) -> None:
         """Record that the slot now holds this adapter: its rank, scale and targets. No bytes."""
@@ -114,16 +119,19 @@ class SlotsHost(AdapterHost):
             one.name, one.registration_id, one.slot, prepared.rank, prepared.alpha, prepared.target_modules
         )
         self._used.scales[one.slot] = prepared.alpha / prepared.rank
+        self._settle()
 
     def uninstall(self, name: str) -> None:
-        """Record that the slot of *name* is empty. No bytes.
+        """Record that the slot of *name* is empty. No bytes. Who was using it goes on with the named successor.
 
         Raises:
-            AdapterError: it is not loaded.
+            AdapterError: it is not loaded, or it is in use without a successor.
         """
         gone = self._find(name)
+        self._refuse_in_use(name)
         del self._loaded[name]
         self._used.scales[gone.slot] = 0.0
+        self._settle()
 
     def freed(self, adapters: tuple[DesiredAdapter, ...]) -> None:
         """The reconcile that uninstalled these is committed: the registry may give their slots out again."""
@@ -142,6 +150,7 @@ class SlotsHost(AdapterHost):
         self._used.scales[:] = [0.0] * self.slots
         for one in self._loaded.values():
             self._used.scales[one.slot] = one.alpha / one.rank
+        self._settle()
 
     def pushed(self, names: tuple[str, ...]) -> None:
         """These adapters were committed in an engine: pending becomes active.
@@ -202,36 +211,11 @@ class SlotsHost(AdapterHost):
         """
         return {slot: factory(list(tensors.values())) for slot, tensors in enumerate(self._tensors)}
 
-    @contextmanager
-    def use(self, name: str) -> Iterator[None]:
-        """Forward passes inside apply this adapter and no other; outside they apply none.
-
-        With activation recomputation the backward pass runs forward passes too and belongs inside.
-
-        Raises:
-            AdapterError: it is not loaded.
-        """
-        with self._using(self._find(name).slot):
-            yield
-
-    @contextmanager
-    def base_only(self) -> Iterator[None]:
-        """Forward passes inside apply no adapter, also within :meth:`use`."""
-        with self._using(None):
-            yield
-
-    @contextmanager
-    def _using(self, slot: int | None) -> Iterator[None]:
-        before, self._used.slot = self._used.slot, slot
-        try:
-            yield
-        finally:
-            self._used.slot = before
+    def _apply(self, slot: int | None) -> None:
+        self._used.slot = slot
 
     def _find(self, name: str) -> LoadedAdapter:
-        if name not in self._loaded:
-            there = ", ".join(sorted(self._loaded)) or "none"
-            raise AdapterError(name, f"it is not loaded (loaded: {there}); register it and reconcile")
+        self._held(name)
         return self._loaded[name]
 
     def _read(self, name: str, source: AdapterSource) -> FittedAdapter:

@@ -141,48 +141,63 @@ def slept(_rank: int) -> Result:
 def _life(*, sleeps: bool) -> Result:
     arena = HostArena()
     try:
-        made = MegatronAdapters(gpt(), slots=2, rank=SLOT_RANK, gather_group=opened)
-        adams = made.optimizers(lambda parameters: torch.optim.Adam(parameters, lr=0.01))
-        trainer = TrainerLifecycle(
-            LifecycleConfig(),
-            saver=arena,
-            model=made.model,
-            optimizer=adams,
-            adapters=made,
-            audit=MemoryAudit(),
-            initial_state=TrainerState.AWAKE,
-        )
+        life = Life(arena)
         engine, states = Receiver(), []
-
-        def train(name: str) -> None:
-            adam = adams[made.slot_of(name)]
-            with trainer.step([name]), made.use(name):
-                forward(made.model, labels=True).backward()
-                adam.step()
-                adam.zero_grad(set_to_none=False)
 
         def hand_over() -> None:
             if sleeps:
-                trainer.sleep(offload=True)
-            trainer.reconcile_adapters()
-            trainer.update_weights([engine])
-            states.append(str(trainer.state))
+                life.trainer.sleep(offload=True)
+            life.trainer.reconcile_adapters()
+            life.trainer.update_weights([engine])
+            states.append(str(life.trainer.state))
             if sleeps:
-                trainer.wake_up()
+                life.trainer.wake_up()
 
-        made.registry.register("a", tensors=factors(1, 4), rank=4, alpha=12)
-        trainer.reconcile_adapters()
-        train("a")
-        made.registry.register("b", tensors=factors(2, SLOT_RANK), rank=SLOT_RANK)
+        life.made.registry.register("a", tensors=factors(1, 4), rank=4, alpha=12)
+        life.trainer.reconcile_adapters()
+        life.train("a")
+        life.made.registry.register("b", tensors=factors(2, SLOT_RANK), rank=SLOT_RANK)
         hand_over()
         found = {f"first {name} {key}": one for name in "ab" for key, one in engine.got[name].tensors.items()}
-        train("b")
-        train("a")
+        life.train("b")
+        life.train("a")
         hand_over()
         found |= {f"last {name} {key}": one for name in "ab" for key, one in engine.got[name].tensors.items()}
-        return {**found, "states": ",".join(states), "active": ",".join(made.registry.active_adapters())}
+        if dist.get_world_size() > 1:
+            found["checkpoint"] = _words(lambda: life.trainer.save_checkpoint("a", "nowhere", step=2))
+        return {**found, "states": ",".join(states), "active": ",".join(life.made.registry.active_adapters())}
     finally:
         arena.close()
+
+
+class Life:
+    """A trainer on a GPTModel with slots, in an arena.
+
+    Attributes:
+        made: the slots.
+        trainer: the controller.
+    """
+
+    def __init__(self, arena: HostArena) -> None:
+        self.made = MegatronAdapters(gpt(), slots=2, rank=SLOT_RANK, gather_group=opened)
+        self._adams = self.made.optimizers(lambda parameters: torch.optim.Adam(parameters, lr=0.01))
+        self.trainer = TrainerLifecycle(
+            LifecycleConfig(),
+            saver=arena,
+            model=self.made.model,
+            optimizer=self._adams,
+            adapters=self.made,
+            audit=MemoryAudit(),
+            initial_state=TrainerState.AWAKE,
+        )
+
+    def train(self, name: str) -> None:
+        """One step of one adapter."""
+        adam = self._adams[self.made.slot_of(name)]
+        with self.trainer.step([name]), self.made.use(name):
+            forward(self.made.model, labels=True).backward()
+            adam.step()
+            adam.zero_grad(set_to_none=False)
 
 
 def refused(rank: int) -> Result:

@@ -134,6 +134,13 @@ def test_what_two_ranks_cannot_do_is_refused_alike_on_both(two_ranks: list[Resul
         assert words in one[f"refused {case}"]
 
 
+def test_a_checkpoint_of_what_is_spread_over_ranks_is_refused(two_ranks: list[Result]) -> None:
+    """One rank cannot write the optimizer state of all; nothing is written."""
+    for one in two_ranks:
+        assert "its factors are spread over ranks" in one["slept checkpoint"]
+        assert "its factors are spread over ranks" in one["awake checkpoint"]
+
+
 def test_a_group_of_other_ranks_is_refused(two_ranks: list[Result]) -> None:
     """An adapter gathered from a part of the ranks would be a wrong one."""
     for rank, one in enumerate(two_ranks):
