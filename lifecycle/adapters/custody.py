@@ -90,6 +90,7 @@ class Custody(StepCounts):
         tensors: Mapping[str, Tensor] | None = None,
         rank: int | None = None,
         alpha: float | None = None,
+        resume: str | Path | None = None,
     ) -> DesiredAdapter:
         """Give a registration its tensors again, as they are at its present step; it stays the same registration.
 
@@ -101,17 +102,21 @@ class Custody(StepCounts):
             tensors: or tensors under PEFT names; needs *rank*.
             rank: LoRA rank of the tensors.
             alpha: LoRA alpha; equal to the rank unless given.
+            resume: or a directory of checkpoints, or one in it, of its present step.
 
         Raises:
             AdapterError: it is neither pending nor active, or what is given does not fit. Nothing was changed.
         """
-        if path is None and tensors is None:
-            raise AdapterError(name, "nothing to supply it with; give path or tensors")
-        source = make_source(check_name(name), path, tensors, rank, alpha, None, 0)
+        if path is None and tensors is None and resume is None:
+            raise AdapterError(name, "nothing to supply it with; give path or tensors, or resume")
+        source = make_source(check_name(name), path, tensors, rank, alpha, None, 0, resume)
         if self._check is not None:
             self._check(name, source)
         with self._lock:
             record = self._held(name, AdapterEvent.RESUPPLY)
+            if source.checkpoint is not None and source.checkpoint.origin.step != record.step:
+                told = f"{source.checkpoint.path} is of step {source.checkpoint.origin.step}, it is at {record.step}"
+                raise AdapterError(name, f"{told}; set_step() it first")
             self._roster.put(replace(record, source=source, source_step=record.step, lost=""))
             return record.adapter
 

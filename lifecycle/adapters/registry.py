@@ -97,9 +97,7 @@ class AdapterRegistry(Custody):
             target_modules: which modules a fresh adapter has; all that have slots unless given.
             seed: of a fresh adapter.
             settings: how it is trained.
-            resume: instead of all but *settings*: a directory of :meth:`~lifecycle.TrainerLifecycle.save_checkpoint`,
-                of which the newest whole step is taken, or one step in it. Weights, optimizer state and step count
-                are then as they were.
+            resume: checkpoints (the newest whole one is taken), or one ``step_N`` of them; given with *settings* alone.
 
         Raises:
             AdapterError: something given is bad or does not fit, the name is taken or still being cleaned up, another
@@ -110,11 +108,15 @@ class AdapterRegistry(Custody):
         if self._check is not None:
             self._check(name, source)
         with self._lock:
-            state = self._decide(name, AdapterEvent.REGISTER)
-            self._refuse_a_shared_save_directory(name, settings)
-            if not self._roster.has_free_slot:
-                raise NoFreeSlot(name, self.slots)
-            return self._roster.add(name, state, source, settings)
+            return self._roster.add(name, self._admitted(name, settings), source, settings)
+
+    def _admitted(self, name: str, settings: AdapterSettings) -> AdapterState:
+        """The state that a new registration begins in, if there can be one."""
+        state = self._decide(name, AdapterEvent.REGISTER)
+        self._refuse_a_shared_save_directory(name, settings)
+        if not self._roster.has_free_slot:
+            raise NoFreeSlot(name, self.slots)
+        return state
 
     def deregister(self, name: str) -> None:
         """Retire an adapter. The next reconcile unloads it; until then it is served.

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from lifecycle.adapters.checkpoint import CheckpointSource, Origin
 from lifecycle.adapters.folder import FileIdentity
 from lifecycle.adapters.protocol import DesiredAdapter
 from lifecycle.adapters.records import AdapterRecord, BatchRecord, RegistrySnapshot
@@ -43,6 +44,17 @@ class _Identity(Struct, frozen=True, forbid_unknown_fields=True):
     weights_sha256: str
 
 
+class _Origin(Struct, frozen=True, forbid_unknown_fields=True):
+    adapter: str
+    registration_id: _Count
+    step: _Count
+
+
+class _Checkpoint(Struct, frozen=True, forbid_unknown_fields=True):
+    origin: _Origin
+    manifest_sha256: str
+
+
 class _Source(Struct, frozen=True, forbid_unknown_fields=True):
     path: str | None
     rank: _Positive | None
@@ -50,6 +62,11 @@ class _Source(Struct, frozen=True, forbid_unknown_fields=True):
     target_modules: tuple[str, ...] | None
     seed: _Count
     identity: _Identity | None
+    checkpoint: _Checkpoint | None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None and (self.path is None or self.identity is None):
+            raise ValueError("a checkpoint has a directory")
 
 
 class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +89,7 @@ class _Record(Struct, frozen=True, forbid_unknown_fields=True):
     source_step: _Count
     accumulated_groups: _Count
     num_step: _Positive | None
+    resumed_from: _Origin | None
 
 
 class _Batch(Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,7 +171,13 @@ def _plain_record(record: AdapterRecord) -> dict[str, Any]:
 
 def _plain_source(source: AdapterSource) -> dict[str, Any]:
     plain = {name: getattr(source, name) for name in _Source.__struct_fields__}
+    if source.checkpoint is not None:
+        plain["checkpoint"] = _Checkpoint(_origin(source.checkpoint.origin), source.checkpoint.manifest_sha256)
     return plain | {"path": None if source.path is None else str(source.path.absolute())}
+
+
+def _origin(given: Origin) -> _Origin:
+    return _Origin(given.adapter, given.registration_id, given.step)
 
 
 def _snapshot(saved: _Registry, live: list[AdapterRecord]) -> RegistrySnapshot:
@@ -188,10 +212,17 @@ def _record(saved: _Record) -> AdapterRecord:
         accumulated_groups=saved.accumulated_groups,
         num_step=saved.num_step,
         lost=saved.lost,
+        resumed_from=None if saved.resumed_from is None else Origin(**msgspec.structs.asdict(saved.resumed_from)),
     )
 
 
 def _source(saved: _Source) -> AdapterSource:
     identity = None if saved.identity is None else FileIdentity(**msgspec.structs.asdict(saved.identity))
+    path, checkpoint = None if saved.path is None else Path(saved.path), None
+    if saved.checkpoint is not None:
+        assert path is not None  # see above
+        assert identity is not None
+        origin = Origin(**msgspec.structs.asdict(saved.checkpoint.origin))
+        checkpoint = CheckpointSource(path, origin, saved.checkpoint.manifest_sha256, identity)
     given = msgspec.structs.asdict(saved)
-    return AdapterSource(**given | {"path": None if saved.path is None else Path(saved.path), "identity": identity})
+    return AdapterSource(**given | {"path": path, "identity": identity, "checkpoint": checkpoint})

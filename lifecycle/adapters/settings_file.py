@@ -13,7 +13,7 @@ import msgspec
 from lifecycle.adapters.settings import AdapterSettings, check_settings
 from lifecycle.adapters.settings_yaml import parse, read_text
 from lifecycle.adapters.sources import check_name
-from lifecycle.errors import AdapterError
+from lifecycle.errors import AdapterError, ConfigError
 
 _INT_MAX: Final = 2**63 - 1
 _TEXT_MAX: Final = 4096
@@ -99,13 +99,8 @@ def read_config(adapter: str, file: str | Path) -> AdapterConfig:
         ConfigError: PyYAML is not installed.
     """
     place = Path(file)
-    try:
-        given = parse(read_text(place))
-    except (OSError, ValueError) as error:
-        if isinstance(error, AdapterError):
-            raise
-        raise AdapterError(check_name(adapter), f"{place} cannot be used: {_plain(error)}") from error
-    found = _typed(check_name(adapter), place.name, given)
+    given = _parsed(check_name(adapter), place)
+    found = _typed(adapter, place.name, given)
     _refuse_beside_path(adapter, place.name, given)
     settings = AdapterSettings(
         save=None if found.save is None else place.parent / found.save,
@@ -123,6 +118,16 @@ def read_config(adapter: str, file: str | Path) -> AdapterConfig:
         seed=found.seed or 0,
         settings=check_settings(adapter, settings),
     )
+
+
+def _parsed(adapter: str, place: Path) -> dict[str, object]:
+    try:
+        return parse(read_text(place))
+    except ConfigError:
+        raise
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise AdapterError(adapter, f"{place} cannot be used: {why}") from error
 
 
 def _typed(adapter: str, name: str, given: dict[str, object]) -> _File:
@@ -146,7 +151,3 @@ def _refuse_beside_path(adapter: str, name: str, given: dict[str, object]) -> No
     if beside:
         why = f"{name}: {', '.join(beside)} beside path, where the directory says its own rank, alpha and targets"
         raise AdapterError(adapter, f"{why}. Leave {'it' if len(beside) == 1 else 'them'} out, or leave out path")
-
-
-def _plain(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)

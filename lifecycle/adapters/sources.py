@@ -19,6 +19,7 @@ NAME_LENGTH_MAX: Final = 128
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _SEED_MAX: Final = 2**63 - 1
+_NOTHING: Final = (None,) * 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +85,7 @@ def make_source(
         AdapterError: the arguments contradict each other or are out of range, or the directory cannot be read.
     """
     if resume is not None:
-        if seed or any(one is not None for one in (path, tensors, rank, alpha, target_modules)):
-            raise AdapterError(name, "a checkpoint says its own tensors, rank, alpha and targets; give resume alone")
-        return resume_source(name, resume)
+        return _resume_source(name, resume, alone=not seed and (path, tensors, rank, alpha, target_modules) == _NOTHING)
     if path is not None and not isinstance(path, str | Path):
         raise AdapterError(name, f"path is {type(path).__name__}; give the directory as a string or a Path")
     if path is not None and any(one is not None for one in (tensors, rank, alpha, target_modules)):
@@ -110,14 +109,12 @@ def make_source(
     )
 
 
-def resume_source(name: str, directory: object) -> AdapterSource:
-    """The newest whole checkpoint in a directory, or the ``step_N`` that it is, every byte of it checked.
-
-    Raises:
-        AdapterError: there is none, it is damaged, or it cannot be read.
-    """
+def _resume_source(name: str, directory: object, *, alone: bool) -> AdapterSource:
+    """The newest whole checkpoint in a directory, or the ``step_N`` that it is, every byte of it checked."""
     from lifecycle.adapters.checkpoint_read import find_checkpoint  # noqa: PLC0415 - needs msgspec
 
+    if not alone:
+        raise AdapterError(name, "a checkpoint says its own tensors, rank, alpha and targets; give resume alone")
     if not isinstance(directory, str | Path):
         raise AdapterError(name, f"resume is {type(directory).__name__}; give the directory as a string or a Path")
     found = find_checkpoint(name, directory)

@@ -96,7 +96,6 @@ def take_checkpoint(
             has a value that could be written with pickle only.
         UnreadableTensor: the bytes of a moment cannot be read now.
     """
-    from lifecycle.adapters.checkpoint_manifest import SCHEMA, FileEntry, Manifest, origin_entry  # noqa: PLC0415 - msgspec
     from lifecycle.adapters.files import render_tensors  # noqa: PLC0415 - needs safetensors
 
     assert parts.adapters is not None  # the adapter is loaded in it
@@ -108,7 +107,20 @@ def take_checkpoint(
         VALUES_NAME: values,
         STATE_NAME: render_tensors(tensors),
     }
-    manifest = Manifest(
+    return _manifest(origin, resumed_from, (rank, alpha, targets), dict(parts.versions.wanted), contents), contents
+
+
+def _manifest(
+    origin: Origin,
+    resumed_from: Origin | None,
+    shape: tuple[int, float, tuple[str, ...]],
+    versions: dict[str, int],
+    contents: dict[str, bytes],
+) -> Manifest:
+    from lifecycle.adapters.checkpoint_manifest import SCHEMA, FileEntry, Manifest, origin_entry  # noqa: PLC0415 - msgspec
+
+    rank, alpha, targets = shape
+    return Manifest(
         schema=SCHEMA,
         adapter=origin.adapter,
         registration_id=origin.registration_id,
@@ -117,10 +129,9 @@ def take_checkpoint(
         rank=rank,
         alpha=alpha,
         target_modules=targets,
-        versions=dict(parts.versions.wanted),
+        versions=versions,
         files={name: FileEntry(sha256_of(content), len(content)) for name, content in contents.items()},
     )
-    return manifest, contents
 
 
 def _whole_weights(
