@@ -154,6 +154,27 @@ def test_adapters_can_be_closed_off_for_a_reference() -> None:
     assert torch.equal(found, wanted)
 
 
+def test_retiring_the_adapter_in_use_needs_a_successor() -> None:
+    """Without one it is refused; with one the block goes on with it, and an undo brings the first back."""
+    made = with_adapter(gpt())
+    made.registry.register("b", tensors=factors(2, 3), rank=3)
+    load(made, "b")
+    with torch.no_grad(), made.use("b"):
+        wanted = forward(made.model)
+    with torch.no_grad(), made.use("a"):
+        before, loaded = forward(made.model), made.loaded()
+        with pytest.raises(AdapterError, match="in use and nobody who stays was named"):
+            made.uninstall("a")
+    with torch.no_grad(), made.use("a", successor="b"):
+        made.uninstall("a")
+        found = forward(made.model)
+        made.reinstate(loaded)
+        again = forward(made.model)
+
+    assert torch.equal(found, wanted)
+    assert torch.equal(again, before)
+
+
 def test_an_adapter_that_is_served_only_gets_no_gradients() -> None:
     """Its slot is frozen as long as it is loaded."""
     made = _host()
