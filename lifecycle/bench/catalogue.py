@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lifecycle.bench import figures_memory, figures_time
+from lifecycle.bench import figures_adapters, figures_memory, figures_time
 from lifecycle.bench.findings import Finding, Session
 from lifecycle.errors import ConfigError, LifecycleError
 
@@ -19,6 +19,8 @@ FIGURES: Final[dict[str, Callable[[Session], list[Finding]]]] = {
     "weights-2000": figures_time.weights_2000,
     "arena": figures_time.arena,
     "overhead": figures_time.overhead,
+    "reconcile-one": figures_adapters.reconcile_one,
+    "registry": figures_adapters.registry,
 }
 """What ``--figure`` takes; ``--check`` takes them all."""
 

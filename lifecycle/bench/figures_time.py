@@ -81,7 +81,7 @@ def weights_2000(session: Session) -> list[Finding]:
     lean = replace(session.options.case("lean", kept_models=0, ranks=1), offload_target="cpu")
     size_bytes = max(lean.base_bytes // _SMALLER, 4096 * _VIEWED_TENSORS)
     frozen = max(1, _VIEWED_TENSORS - slot_tensors(lean))
-    found = _probe(session, "views", replace(lean, tensors=frozen, base_bytes=size_bytes))
+    found = probe(session, "views", replace(lean, tensors=frozen, base_bytes=size_bytes))
     opening, ratio = found["open_seconds"] * 1e3, found["ratio"]
     limit_ms, limit = LIMITS["weights-open-ms"], LIMITS["weights-views"]
     name, views = "weights-2000", f"{found['views_seconds'] * 1e3:.1f} and {found['bare_seconds'] * 1e3:.1f} ms"
@@ -96,7 +96,7 @@ def weights_2000(session: Session) -> list[Finding]:
 
 def arena(session: Session) -> list[Finding]:
     """Pause and resume of the arena against a bare copy into fresh pages."""
-    found = _probe(session, "arena", replace(session.options.case("lean", kept_models=0, ranks=1)))
+    found = probe(session, "arena", replace(session.options.case("lean", kept_models=0, ranks=1)))
     limit, bare = LIMITS["arena"], found["bare_seconds"]
     speeds = [
         Finding(
@@ -118,8 +118,8 @@ def overhead(session: Session) -> list[Finding]:
     Comparing digests reads the bytes of every tensor: it is measured too, beside the limit.
     """
     lean = replace(session.options.case("lean", kept_models=0, ranks=1), base_bytes=1)
-    found = _probe(session, "overhead", replace(lean, verify=Verify.OFF.value))
-    verified = _probe(session, "overhead", replace(lean, verify=Verify.SAMPLED.value))
+    found = probe(session, "overhead", replace(lean, verify=Verify.OFF.value))
+    verified = probe(session, "overhead", replace(lean, verify=Verify.SAMPLED.value))
     limit_us, limit = LIMITS["overhead-us"], LIMITS["overhead-records"]
     name, settled, moves, log = "overhead", found["settled"], found["moves"], found["log"]
     ratio = moves["all"] / log["all"]
@@ -146,7 +146,8 @@ def _microseconds(found: dict[str, float]) -> str:
     return ", ".join(f"{event} {took * 1e6:.0f}" for event, took in found.items())
 
 
-def _probe(session: Session, name: str, case: Case) -> dict[str, Any]:
+def probe(session: Session, name: str, case: Case) -> dict[str, Any]:
+    """What a measuring process finds of one thing."""
     session.say(f"{name}: measuring")
     check_room(4 * case.base_bytes, name)
     repetitions = max(_PAIRS, session.options.repetitions)

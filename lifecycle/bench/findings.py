@@ -22,6 +22,8 @@ LIMITS: Final[dict[str, float]] = {
     "arena": 0.8,
     "overhead-us": 150.0,
     "overhead-records": 6.0,
+    "reconcile-one": 2.0,
+    "registry-ms": 50.0,
 }
 """The limits, as ratios unless the name ends with its unit."""
 

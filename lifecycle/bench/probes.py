@@ -12,21 +12,16 @@ import torch
 from torch import Tensor
 
 from lifecycle.audit.log import AuditLog
+from lifecycle.bench.clock import seconds
 from lifecycle.bench.model import BenchModel
 from lifecycle.bench.options import Case
+from lifecycle.bench.probe_adapters import probe_reconcile, probe_registry
 from lifecycle.bench.trainer import BenchTrainer
 from lifecycle.saver import Backup, HostArena, pages
 from lifecycle.saver.views import bytes_at
 
 _WARM_UP: Final = 2
 _OVERHEAD_ROUNDS: Final = 40
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """How long a call takes."""
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started
 
 
 def probe_views(case: Case, folder: Path, repetitions: int) -> dict[str, Any]:
@@ -200,5 +195,7 @@ PROBES: Final[dict[str, Callable[[Case, Path, int], dict[str, Any]]]] = {
     "views": probe_views,
     "arena": probe_arena,
     "overhead": probe_overhead,
+    "reconcile": probe_reconcile,
+    "registry": probe_registry,
 }
 """What a measuring process can be told to measure."""
