@@ -250,11 +250,11 @@ def test_a_check_covers_every_figure_of_the_catalogue(monkeypatch: pytest.Monkey
     told = json.loads(result.stdout)["figures"]
 
     assert result.exit_code == 1
-    assert len(asked) == len(told) == 9
+    assert len(asked) == len(told) == 11
     assert {one["measured"] for one in told} == {"no room"}
 
 
-@pytest.mark.parametrize("name", ["weights-2000", "arena", "overhead"])
+@pytest.mark.parametrize("name", ["weights-2000", "arena", "overhead", "registry"])
 def test_a_figure_on_time_can_be_measured_alone(name: str) -> None:
     """It gives findings of its own name and no rows; whether they hold is not asked here."""
     told = json.loads(run(*small("--figure", name, "--json")).stdout)
