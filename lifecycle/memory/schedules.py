@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -25,13 +25,16 @@ class Scheduler(Protocol):
 
 
 Settings = list[dict[str, Any]]
-"""The settings of an optimizer's groups, without their parameters."""
+"""The settings of an optimizer's groups, without their parameters and step counts."""
+
+_NO_SETTINGS: Final = ("params", "step")
 
 
 def settings_of(optimizer: Optimizer) -> Settings:
     """A copy of every group's settings: what a schedule may have written."""
     return [
-        {key: _copied(value) for key, value in group.items() if key != "params"} for group in optimizer.param_groups
+        {key: _copied(value) for key, value in group.items() if key not in _NO_SETTINGS}
+        for group in optimizer.param_groups
     ]
 
 

@@ -47,8 +47,28 @@ class GroupAdam(Optimizer):
                 one.addcdiv_(state["exp_avg"], scale, value=-group["lr"] / (1 - first**count))
 
 
+class NumberAdam(GroupAdam):
+    """The same, but it counts in each parameter's state, with a plain number."""
+
+    def __init__(self, parameters: list[Tensor]) -> None:
+        super().__init__(parameters, as_tensor=False)
+        del self.param_groups[0]["step"]
+        for one in parameters:
+            self.state[one]["step"] = 0
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One step."""
+        group = self.param_groups[0]
+        group["step"] = self.state[group["params"][0]]["step"]
+        super().step(closure)
+        count = group.pop("step")
+        for one in group["params"]:
+            self.state[one]["step"] = count
+
+
 COUNTS: dict[str, Callable[[list[Tensor]], Optimizer]] = {
     "a tensor a parameter": lambda ps: torch.optim.Adam(ps, lr=0.01),
+    "a number a parameter": NumberAdam,
     "a number a group": lambda ps: GroupAdam(ps, as_tensor=False),
     "a tensor a group": lambda ps: GroupAdam(ps, as_tensor=True),
 }
@@ -121,6 +141,7 @@ class SlotWorld:
                 for one in optimizer.param_groups
             ],
             "steps": [int(one.get("step", 0)) for one in optimizer.param_groups],
+            "numbers": [one["step"] for one in optimizer.state.values() if isinstance(one.get("step"), int)],
             "schedule": dict(self.schedulers[slot].state_dict()) if slot in self.schedulers else None,
         }
 
