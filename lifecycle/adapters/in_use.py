@@ -86,7 +86,9 @@ class InUse(AdapterHost):
         return tuple(name for name, (tensor, trains) in self._flags().items() if tensor.requires_grad is not trains)
 
     def _refuse_in_use(self, name: str) -> None:
-        refuse_unsucceeded(self._blocks.unsucceeded((name,), {*self.loaded(), *self.desired()} - {name}))
+        gone = self._held(name)
+        wanted = {other for other, one in self.desired().items() if one.registration_id != gone.registration_id}
+        refuse_unsucceeded(self._blocks.unsucceeded((name,), wanted | (self.loaded().keys() - {name})))
 
     def _flags(self) -> Mapping[str, tuple[Tensor, bool]]:
         """Every slot tensor, and whether it trains."""

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lifecycle.config import LifecycleConfig
+from lifecycle.config import LifecycleConfig, Reference
 from lifecycle.explain import Explained, decisions, explain_run
 from states import (
     Facts,
@@ -38,6 +38,7 @@ def explain(
     lora: Annotated[bool, typer.Option(help="The base is frozen and adapters train.")] = True,
     offload_target: Annotated[Target, typer.Option(help="Where device memory goes.")] = Target.CPU,
     with_ref: Annotated[bool, typer.Option("--with-ref", help="A reference model is kept.")] = False,
+    ref: Annotated[Reference | None, typer.Option(help="The reference of a KL run.")] = None,
     with_teacher: Annotated[bool, typer.Option("--with-teacher", help="A teacher is kept.")] = False,
     keep_old_actor: Annotated[bool, typer.Option("--keep-old-actor", help="An older actor is kept.")] = False,
     strategy: Annotated[Strategy, typer.Option(help="When a second copy is made.")] = Strategy.LEAN,
@@ -50,6 +51,7 @@ def explain(
         lora=lora,
         offload_target=None if offload_target is Target.NONE else offload_target.value,
         with_ref=with_ref,
+        ref=ref,
         with_teacher=with_teacher,
         keep_old_actor=keep_old_actor,
         strategy=strategy.value,

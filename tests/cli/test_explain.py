@@ -45,6 +45,8 @@ def _one(turn: tuple[Explained, ...], event: TrainerEvent, state: TrainerState) 
         (("--strategy", "duplicate"), "actor"),
         (("--strategy", "reference"), "saver-backup"),
         (("--strategy", "reference", "--with-ref"), "actor"),
+        (("--strategy", "reference", "--ref", "snapshot"), "actor"),
+        (("--strategy", "reference", "--ref", "adapter_off"), "saver-backup"),
         (("--strategy", "reference", "--with-teacher"), "actor"),
         (("--strategy", "reference", "--keep-old-actor"), "actor"),
         (("--strategy", "reference", "--no-lora"), "actor"),
