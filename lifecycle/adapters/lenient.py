@@ -7,13 +7,11 @@ Where the strict registry refuses, this one answers what those callers rely on: 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-
-from torch import Tensor
 
 from lifecycle.adapters.reading import SERVED
 from lifecycle.adapters.records import AdapterRecord
@@ -66,14 +64,7 @@ class LenientRegistry:
         self.strict = strict
 
     def register(
-        self,
-        name: str,
-        config: object = None,
-        *,
-        path: str | Path | None = None,
-        tensors: Mapping[str, Tensor] | None = None,
-        target_modules: Sequence[str] | None = None,
-        seed: int = 0,
+        self, name: str, config: object = None, *, path: str | Path | None = None, **given: Any
     ) -> dict[str, Any]:
         """Register an adapter.
 
@@ -83,9 +74,7 @@ class LenientRegistry:
                 ``n_samples_per_prompt`` and ``trainable``, and without *path* ``rank`` and ``alpha``.
                 With both ``num_step`` and ``num_epoch`` the steps count.
             path: a PEFT directory to load.
-            tensors: or tensors under PEFT names.
-            target_modules: which modules a fresh adapter has.
-            seed: of a fresh adapter.
+            given: ``tensors``, ``target_modules`` or ``seed``, as :meth:`AdapterRegistry.register` takes them.
 
         Returns:
             ``name`` and ``slot``.
@@ -95,25 +84,10 @@ class LenientRegistry:
                 directory is another adapter's.
             RuntimeError: no slot is free.
         """
-        settings = _settings(config)
-        own = (None, None) if path is not None else (getattr(config, "rank", None), getattr(config, "alpha", None))
-        try:
-            check_name(name)
-        except AdapterError as error:
-            raise ValueError(f"Adapter name {name!r} is invalid: {error.why}") from error
-        given: dict[str, Any] = {"tensors": tensors, "target_modules": target_modules, "seed": seed}
-        try:
-            adapter = self.strict.register(name, path, rank=own[0], alpha=own[1], settings=settings, **given)
-        except NoFreeSlot as error:
-            raise RuntimeError(f"No free adapter slots (max {error.slots})") from error
-        except SaveDirectoryTaken as error:
-            raise ValueError(
-                f"Adapter {name!r} save dir {settings.save} is already used by {error.holder!r}"
-            ) from error
-        except AdapterRefused as error:
-            is_leaving = error.refusal.state in (AdapterState.RETIRING, AdapterState.CLEANUP)
-            why = "is still cleaning up; retry shortly" if is_leaving else "already registered"
-            raise ValueError(f"Adapter {name!r} {why}") from error
+        if path is None:
+            given |= {"rank": getattr(config, "rank", None), "alpha": getattr(config, "alpha", None)}
+        with _in_their_words(name):
+            adapter = self.strict.register(name, path, settings=_settings(config), **given)
         return {"name": adapter.name, "slot": adapter.slot}
 
     def deregister(self, name: str) -> None:
@@ -215,6 +189,25 @@ class LenientRegistry:
             return False
         decision = decide_adapter(record.state, AdapterEvent.BATCH_TRAINED, trainable=record.settings.trainable)
         return not isinstance(decision, AdapterRefusal)
+
+
+@contextmanager
+def _in_their_words(name: str) -> Iterator[None]:
+    """Why a name cannot be registered, as callers look for it."""
+    try:
+        check_name(name)
+    except AdapterError as error:
+        raise ValueError(f"Adapter name {name!r} is invalid: {error.why}") from error
+    try:
+        yield
+    except NoFreeSlot as error:
+        raise RuntimeError(f"No free adapter slots (max {error.slots})") from error
+    except SaveDirectoryTaken as error:
+        raise ValueError(f"Adapter {name!r} save dir {error.save} is already used by {error.holder!r}") from error
+    except AdapterRefused as error:
+        is_leaving = error.refusal.state in (AdapterState.RETIRING, AdapterState.CLEANUP)
+        why = "is still cleaning up; retry shortly" if is_leaving else "already registered"
+        raise ValueError(f"Adapter {name!r} {why}") from error
 
 
 def _settings(config: object) -> AdapterSettings:

@@ -157,6 +157,18 @@ def test_the_lowest_free_slot_is_given_out() -> None:
     assert [registry.register(name).slot for name in ("d", "e")] == [1, 3]
 
 
+def test_the_lowest_free_slot_is_given_out_also_after_an_undo() -> None:
+    """One of many free slots is taken back; the others are still given out from below."""
+    registry = AdapterRegistry(slots=8)
+    made = [registry.register(f"a{slot}") for slot in range(8)]
+    for slot in (0, 5, 1, 6, 7, 2, 3):
+        registry.deregister(f"a{slot}")
+        registry.release(made[slot])
+    registry.reinstate(made[1])
+
+    assert [registry.register(f"b{number}").slot for number in range(6)] == [0, 2, 3, 5, 6, 7]
+
+
 def test_slot_versions_never_go_back_and_survive_reuse() -> None:
     """A slot's next tenant does not look like an earlier one (FB-35)."""
     registry = registry_of("a", slots=1)
