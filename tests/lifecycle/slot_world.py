@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from lifecycle import HostArena, LifecycleConfig, MemoryAudit, TrainerLifecycle, TrainerState
-from lifecycle.adapters import PeftAdapters
+from lifecycle.adapters import AdapterRegistry, PeftAdapters
 from tests.models import llama
 
 TARGETS = ("q_proj", "down_proj")
@@ -88,7 +88,7 @@ class SlotWorld:
     trainer: TrainerLifecycle
     optimizers: dict[int, Optimizer]
     mains: dict[str, Tensor]
-    schedulers: dict[int, LambdaLR]
+    schedulers: dict[int, LRScheduler]
     trained: dict[str, int] = field(default_factory=dict)
 
     def train(self, name: str, steps: int = 1) -> None:
@@ -193,25 +193,33 @@ def _decay(base: float, count: int) -> float:
     return base**count
 
 
+def halving(optimizer: Optimizer) -> LRScheduler:
+    """Half the learning rate after each step."""
+    return LambdaLR(optimizer, partial(_decay, 0.5))
+
+
 def make(
     layout: str = "fp32",
     counts: str = "a tensor a parameter",
     *,
     slots: int = 2,
+    rank: int = SLOT_RANK,
+    registry: AdapterRegistry | None = None,
     scheduled: bool = True,
     folder: Path | None = None,
     optimizer: Callable[[list[Tensor]], Optimizer] | None = None,
+    schedule: Callable[[Optimizer], LRScheduler] = halving,
     **changes: Any,
 ) -> SlotWorld:
     """A trainer that is awake, with empty slots; with a folder it offloads to disk."""
-    host = PeftAdapters(llama(), slots=slots, rank=SLOT_RANK, target_modules=TARGETS, dtype=LAYOUTS[layout])
+    dtype = LAYOUTS[layout]
+    host = PeftAdapters(llama(), slots=slots, rank=rank, target_modules=TARGETS, dtype=dtype, registry=registry)
     named = {name: one for slot in range(slots) for name, one in host.slot_tensors(slot).items()}
     mains = {} if layout == "fp32" else {name: one.detach().float() for name, one in named.items()}
     held = [[mains.get(name, one) for name, one in host.slot_tensors(slot).items()] for slot in range(slots)]
     build = COUNTS[counts] if optimizer is None else optimizer
     optimizers = {slot: build(parameters) for slot, parameters in enumerate(held)}
-    decay = partial(_decay, 0.5)
-    schedulers = {slot: LambdaLR(one, decay) for slot, one in optimizers.items()} if scheduled else {}
+    schedulers = {slot: schedule(one) for slot, one in optimizers.items()} if scheduled else {}
     arena, audit = HostArena(disk_dir=None if folder is None else str(folder)), MemoryAudit()
     settings: dict[str, Any] = {
         "main_copies": mains or None,
