@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Adam
 
 from lifecycle import EventRefused, HostArena, LifecycleConfig, MemoryAudit, TrainerLifecycle, TrainerState, Unchanged
-from lifecycle.adapters import AdapterRegistry, PeftAdapters
+from lifecycle.adapters import AdapterRegistry, DesiredAdapter, PeftAdapters
 from lifecycle.adapters.custody import unaccounted_of
 from lifecycle.errors import ConfigError
 from states import AdapterState
@@ -134,16 +134,15 @@ def test_a_registry_that_is_older_than_what_is_loaded_retires_nothing_that_it_mi
     assert registry.register("d").registration_id == 4
 
 
-@pytest.mark.parametrize("names", ["a", "x"])
-def test_ids_that_cannot_be_told_apart_are_refused(made: PeftAdapters, trainer: TrainerLifecycle, names: str) -> None:
+@pytest.mark.parametrize("held", [DesiredAdapter("a", 1, 0), DesiredAdapter("a", 1, 2), DesiredAdapter("x", 5, 0)])
+def test_ids_that_cannot_be_told_apart_are_refused(held: DesiredAdapter) -> None:
     """Registered first and connected then: id 1 would be two adapters, and one served as the other."""
-    del trainer
     registry = AdapterRegistry(slots=3)
-    registry.register(names)
+    registry.register("a")
     before = registry.snapshot()
 
     with pytest.raises(ConfigError, match="cannot be told apart"):
-        registry.connect(made._read, made.loaded)
+        registry.connect(lambda name, source: None, lambda: {held.name: held})
 
     assert registry.snapshot() == before
 
