@@ -19,12 +19,13 @@ from lifecycle.errors import (
     ReentrantEvent,
     SaverError,
     SaverMisuse,
+    SlotWriteError,
     TrainerFaulted,
     TransitionFailed,
     UnknownTag,
     UnreadableTensor,
 )
-from lifecycle.outcome import Explanation, Moved, Outcome, Unchanged
+from lifecycle.outcome import Explanation, FailedAdapter, Moved, Outcome, Unchanged
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import Backup, HostArena, MemorySaver, TagInfo, TorchMemorySaver, Usage
 from lifecycle.transition.steps import TrainingStep
@@ -44,6 +45,7 @@ __all__ = [
     "EngineError",
     "EventRefused",
     "Explanation",
+    "FailedAdapter",
     "HostArena",
     "LeaseError",
     "LifecycleConfig",
@@ -56,6 +58,7 @@ __all__ = [
     "ReentrantEvent",
     "SaverError",
     "SaverMisuse",
+    "SlotWriteError",
     "SnapshotStore",
     "TagInfo",
     "TorchMemorySaver",
