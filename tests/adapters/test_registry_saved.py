@@ -7,9 +7,10 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -128,6 +129,30 @@ def test_a_registry_is_saved_from_any_thread_and_the_file_is_always_whole(file: 
         seen = list(pool.map(work, range(40)))
 
     assert min(seen) >= 1
+    assert AdapterRegistry.load(file).snapshot() == registry.snapshot()
+
+
+def test_the_last_to_save_is_the_last_that_looked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A save that is slow on the disk does not put its older registry over a newer one."""
+    registry, is_slow, go_on, right = registry_of("a"), Event(), Event(), os.fsync
+
+    def slow(descriptor: int) -> None:
+        if not is_slow.is_set():
+            is_slow.set()
+            go_on.wait(30)
+        right(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(registry.save, file)
+        assert is_slow.wait(30)
+        registry.register("b")
+        second = pool.submit(registry.save, file)
+        wait([second], timeout=0.5)
+        go_on.set()
+        first.result(30)
+        second.result(30)
+
     assert AdapterRegistry.load(file).snapshot() == registry.snapshot()
 
 
