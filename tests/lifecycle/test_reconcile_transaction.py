@@ -13,6 +13,7 @@ from lifecycle import AdapterError, AuditError, Moved, TrainerState, TransitionF
 from lifecycle.errors import SlotWriteError
 from tests.lifecycle.injector import Injector
 from tests.lifecycle.slot_world import LAYOUTS, RESTING, SlotWorld, make, make_for, same
+from tests.lifecycle.world import World, make_world
 
 KINDS = ("error", "interrupt", "out of memory", "refuses")
 OLD, NEW = ("a", "b"), ("c", "d", "e", "f", "g")
@@ -37,7 +38,7 @@ def make_five(state: TrainerState, folder: Path, layout: str) -> SlotWorld:
     return world
 
 
-def break_install(world: SlotWorld, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+def break_install(world: SlotWorld | World, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """These adapters cannot be installed, after their bytes were written."""
     install = world.host.install
 
@@ -196,3 +197,30 @@ def test_a_gradient_that_a_loop_has_replaced_is_not_inherited() -> None:
 def gradients(*holders: Tensor) -> list[Tensor]:
     """Their gradients, all of them there."""
     return [one.grad for one in holders if one.grad is not None]
+
+
+@pytest.mark.parametrize("offload", [False, True])
+def test_an_adapter_registered_anew_stays_as_it_is_when_its_new_tensors_cannot_be_loaded(
+    *, offload: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retiring the old and loading the new is one change: no part of it is kept, and its slot is not given out."""
+    world = make_world()
+    world.train("A", "B")
+    if offload:
+        world.trainer.sleep(offload=True)
+    before, loaded, freed = world.all_bytes(), world.host.loaded(), []
+    world.host.register("A", 0, seed=99)
+    world.host.register("C", 2)
+    with monkeypatch.context() as broken:
+        broken.setattr(world.host, "freed", freed.extend)
+        break_install(world, broken, "A")
+        outcome = world.trainer.reconcile_adapters(partial="keep")
+
+    assert isinstance(outcome, Moved)
+    assert [(one.name, one.change) for one in outcome.failed] == [("A", "replace")]
+    assert (dict(outcome.details)["loaded"], dict(outcome.details)["retired"], freed) == (["C"], [], [])
+    assert world.host.loaded()["A"] == loaded["A"]
+    after = world.all_bytes()
+    assert {key for key in before if before[key] != after[key]} == {"lora_a.2", "lora_b.2"}
+    world.trainer.reconcile_adapters(partial="keep")
+    assert world.host.loaded()["A"] == world.host.wanted["A"]
