@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from lifecycle.adapters.checkpoint import SlotRecord
 from lifecycle.memory.main_copies import MAIN
-from lifecycle.memory.slot_state import STEP, Remember, SlotState, is_same, setter
+from lifecycle.memory.slot_state import STEP, SlotState, is_same
 
 _IMPLEMENTATION: Final = frozenset({"params", "param_names", "foreach", "fused", "capturable", "differentiable"})
 """Keys of a group that say with which kernels it steps and on what, and are those of the slot."""
@@ -65,51 +64,36 @@ def why_unfit(slots: SlotState, slot: int, record: SlotRecord) -> str:
     return next(iter((*reasons, *_unfit_schedule(slots, slot, found))), "")
 
 
-def put_record(
-    slots: SlotState,
-    slot: int,
-    record: SlotRecord,
-    write: Callable[[str, Tensor, Tensor], None],
-    remember: Remember,
-) -> None:
-    """Put a record that fits into a slot.
+def put_record(slots: SlotState, slot: int, record: SlotRecord, write: Callable[[str, Tensor, Tensor], None]) -> None:
+    """Put a record that fits into a slot that was put to its beginning; the undo of that takes this back too.
 
     Args:
         slots: knows what belongs to it.
         slot: which.
         record: one that :func:`why_unfit` has nothing against.
-        write: the door: name, tensor, value.
-        remember: is given each undo before what it undoes is done.
+        write: the door: name, tensor, value. It keeps its own way back.
     """
     found, renamed = msgspec.convert(record.values, _Values), _renamed(slots, slot)
     for key, (name, tensor) in _tensors(slots, slot).items():
         write(name, tensor, record.tensors[key])
     for name, state in slots.states(slot):
         for key in _numbers(state):
-            _set(state, key, found.counts[f"{renamed[name]}#{key}"], remember)
+            state[key] = found.counts[f"{renamed[name]}#{key}"]
     schedule = slots.schedule(slot)
-    keeps_settings = schedule is None or schedule.scheduler is None
+    scheduler = None if schedule is None else schedule.scheduler
     for (_, group), values in zip(slots.groups(slot), found.groups, strict=True):
-        for key in (key for key in values if key == STEP or not keeps_settings):
-            _set(group, key, values[key], remember)
-    if schedule is not None and schedule.scheduler is not None and found.scheduler is not None:
-        scheduler, before = schedule.scheduler, copy.deepcopy(schedule.scheduler.state_dict())
-        remember(lambda: scheduler.load_state_dict(before))
+        for key in (key for key in values if key == STEP or scheduler is not None):
+            _set(group, key, values[key])
+    if scheduler is not None and found.scheduler is not None:
         scheduler.load_state_dict(copy.deepcopy(found.scheduler.state))
 
 
-def _set(holder: dict[str, Any], key: str, value: object, remember: Remember) -> None:
-    now = holder[key]
+def _set(group: dict[str, Any], key: str, value: object) -> None:
+    now = group[key]
     if isinstance(now, Tensor) and isinstance(value, Tensor):
-        remember(partial(_copy, now, now.clone()))
         now.copy_(value)  # a compiled optimizer and its scheduler share the object
     else:
-        remember(setter(holder, key, now))
-        holder[key] = copy.deepcopy(value)
-
-
-def _copy(into: Tensor, value: Tensor) -> None:
-    into.copy_(value)
+        group[key] = copy.deepcopy(value)
 
 
 def _renamed(slots: SlotState, slot: int) -> dict[str, str]:
@@ -154,8 +138,9 @@ def _unfit_optimizers(slots: SlotState, slot: int, found: _Values) -> Iterator[s
     if found.optimizers != here.optimizers or len(found.groups) != len(here.groups):
         yield f"it was trained with {_list(found.optimizers)}, the slot has {_list(here.optimizers)}"
         return
-    if found.counts.keys() != here.counts.keys():
-        yield f"the counts {_list(sorted(found.counts.keys() ^ here.counts.keys()))} are on one side only"
+    kinds = [{key: type(value) for key, value in one.counts.items()} for one in (found, here)]
+    if kinds[0] != kinds[1]:
+        yield f"{_list(sorted(key for key, _ in kinds[0].items() ^ kinds[1].items()))} is another value there than here"
     for number, (theirs, ours) in enumerate(zip(found.groups, here.groups, strict=True)):
         if theirs.keys() != ours.keys():
             yield f"group {number} has {_list(sorted(theirs.keys() ^ ours.keys()))} on one side only"

@@ -133,7 +133,7 @@ class SlotState:
         for holder in (*holders, *(group for _, group, _ in self._groups(names))):
             count = holder.get(STEP)
             if _is_number(count):
-                remember(setter(holder, STEP, count))
+                remember(_setter(holder, STEP, count))
                 holder[STEP] = 0.0 if isinstance(count, float) else 0
 
     def unknown(self, slot: int) -> tuple[str, ...]:
@@ -198,9 +198,7 @@ def _settings(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], dict[str, 
     return zip(optimizer.param_groups, settings_of(optimizer), strict=True)
 
 
-def setter(holder: dict[str, Any], key: str, value: object) -> Callable[[], None]:
-    """The undo of giving a key of *holder* another value than this."""
-
+def _setter(holder: dict[str, Any], key: str, value: object) -> Callable[[], None]:
     def set_back() -> None:
         holder[key] = value
 

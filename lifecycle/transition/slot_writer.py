@@ -44,7 +44,7 @@ class SlotWriter:
             self._write(name, tensor, value)
         self._begin(host, slot)
         if prepared.record is not None:
-            put_record(self._parts.slots, slot, prepared.record, self._write, self._undos.append)
+            put_record(self._parts.slots, slot, prepared.record, self._write)
 
     def clear(self, host: AdapterHost, slot: int) -> None:
         """Write zeros over a slot's weights and everything that belongs to it."""

@@ -70,6 +70,18 @@ def test_three_steps_a_checkpoint_and_three_more_are_six_steps(tmp_path: Path, l
     assert not same(saved, straight.slot_state(0))
 
 
+@pytest.mark.parametrize("counts", COUNTS)
+def test_without_a_scheduler_counts_go_on_and_settings_are_those_of_the_slot(tmp_path: Path, counts: str) -> None:
+    """Nobody owns the settings then; a count that started anew would change the next step."""
+    straight, resumed = loaded("fp32", counts, scheduled=False), make("fp32", counts, scheduled=False)
+    straight.trainer.save_checkpoint("a", tmp_path, step=3)
+    straight.train("a", 3)
+    resume(resumed, tmp_path)
+    resumed.train("a", 3)
+
+    assert same(straight.slot_state(0), resumed.slot_state(1))
+
+
 _NEW_PROCESS = """
 import sys
 import torch
