@@ -29,7 +29,10 @@ def demo(
     ] = None,
     turns: Annotated[int, typer.Option(help="Turns from the trainer to the engine and back.")] = 12,
     offload_target: Annotated[str, typer.Option(help="cpu, disk or none.")] = "cpu",
-    with_ref: Annotated[bool, typer.Option("--with-ref", help="Keep a reference model and stay near it.")] = False,  # noqa: FBT002 - a flag
+    with_ref: Annotated[bool, typer.Option("--with-ref", help="The same as --ref snapshot.")] = False,  # noqa: FBT002 - a flag
+    ref: Annotated[
+        str | None, typer.Option(help="Stay near a reference: adapter_off (the base) or snapshot (a kept model).")
+    ] = None,
     strategy: Annotated[
         str, typer.Option(help="When a second host copy is made: lean, reference or duplicate.")
     ] = "lean",
@@ -42,7 +45,7 @@ def demo(
     Two adapters learn a reward; halfway the first retires and a third joins. Needs no network and no GPU.
     """
     try:
-        options = _options(model, adapter or [], turns, offload_target, with_ref, strategy, out, seed)
+        options = _options(model, adapter or [], turns, offload_target, with_ref, ref, strategy, out, seed)
         report = _run(options)
     except ConfigError as error:
         _stop(f"error: {error}", BAD_OPTION, error)
@@ -62,6 +65,7 @@ def _options(
     turns: int,
     offload_target: str,
     with_ref: bool,  # noqa: FBT001 - as the command takes it
+    ref: str | None,
     strategy: str,
     out: Path,
     seed: int,
@@ -74,6 +78,7 @@ def _options(
         turns=turns,
         offload_target=None if offload_target == "none" else offload_target,
         with_ref=with_ref,
+        ref=ref,
         strategy=strategy,
         out=out,
         seed=seed,

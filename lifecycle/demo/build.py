@@ -13,7 +13,7 @@ from torch.optim import AdamW, Optimizer
 
 from lifecycle.adapters import PeftAdapters
 from lifecycle.audit.log import AuditLog
-from lifecycle.config import LifecycleConfig
+from lifecycle.config import LifecycleConfig, Reference
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.demo.measure import HostMeter
 from lifecycle.demo.model import DemoModel, adapter_rank, load_directory, tiny_llama
@@ -21,6 +21,7 @@ from lifecycle.demo.options import DemoOptions
 from lifecycle.demo.rewards import ResidueReward
 from lifecycle.engines.local import TAGS, LocalEngine
 from lifecycle.errors import AdapterError, AuditError, ConfigError
+from lifecycle.reference import REF
 from lifecycle.saver import HostArena
 from states import TrainerState
 
@@ -71,7 +72,7 @@ def colocated(options: DemoOptions) -> Iterator[Colocated]:
         ConfigError: an option that cannot work, a directory that cannot be read or written.
     """
     config = LifecycleConfig(
-        offload_target=options.offload_target, with_ref=options.with_ref, strategy=options.strategy
+        offload_target=options.offload_target, with_ref=options.with_ref, ref=options.ref, strategy=options.strategy
     )
     base = tiny_llama(options.seed) if options.model is None else load_directory(options.model, options.seed)
     host = _host(options, base)
@@ -147,8 +148,8 @@ def _attach(
     meter = HostMeter(arena)
     engine.release(TAGS)
     trainer.reconcile_adapters()
-    if options.with_ref:
-        trainer.keep_model("ref")
+    if config.reference is Reference.SNAPSHOT:
+        trainer.keep_model(REF)
     newcomer = _NEWCOMER if _NEWCOMER not in names else f"{_NEWCOMER}-{len(names)}-new"
     return Colocated(
         options, trainer, host, optimizers, engine, meter, base.vocabulary, names, newcomer,

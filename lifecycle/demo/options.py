@@ -44,7 +44,8 @@ class DemoOptions:
         adapters: name and PEFT directory of each adapter to begin with; empty makes two.
         turns: trainer to engine and back, at least 1.
         offload_target: ``"cpu"``, ``"disk"`` or None.
-        with_ref: keep a reference model and pull the policy towards it.
+        with_ref: keep a reference model and pull the policy towards it; the same as ``ref="snapshot"``.
+        ref: the reference that the policy is pulled towards: ``"adapter_off"``, ``"snapshot"`` or None.
         strategy: when a second host copy of the actor is made.
         out: folder of the audit log and of disk backups; made if it is not there.
         seed: of weights, prompts and samples.
@@ -59,6 +60,7 @@ class DemoOptions:
     turns: int = 12
     offload_target: str | None = "cpu"
     with_ref: bool = False
+    ref: str | None = None
     strategy: str = "lean"
     out: Path = Path("demo-out")
     seed: int = 0

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor
 
+from lifecycle.config import Reference
 from lifecycle.demo.build import Colocated, colocated, register_fresh
 from lifecycle.demo.options import DemoOptions
 from lifecycle.demo.report import DemoReport, TurnReport
@@ -17,9 +17,7 @@ from lifecycle.demo.rewards import advantages
 from lifecycle.demo.train import policy_logprobs, policy_loss
 from lifecycle.engines.local import Rollout
 from lifecycle.outcome import Moved
-from states import ACTOR, TrainerEvent, TrainerState, adapter_group
-
-_REF: Final = "ref"
+from states import TrainerEvent, TrainerState, adapter_group
 
 Progress = Callable[[str, int], None]
 """Called with what is being done and how many turns are complete."""
@@ -147,16 +145,16 @@ class Loop:
 
     @torch.no_grad()
     def _ref_logprobs(self, prompts: dict[str, Tensor], rollouts: dict[str, Rollout]) -> dict[str, Tensor]:
-        """What the ref model says: each adapter as it began. One that the ref lacks began as the base."""
-        if not self._world.options.with_ref:
+        """What the reference says: the base, or (a snapshot) each adapter that it keeps, as it began."""
+        kind, host = self._trainer.config.reference, self._world.host
+        if kind is None:
             return {}
-        host = self._world.host
-        self._trainer.switch_model(_REF)
+        kept = self._world.names if kind is Reference.SNAPSHOT else ()
         found = {}
-        for name, rollout in rollouts.items():
-            with host.use(name) if name in self._world.names else host.base_only():
-                found[name] = policy_logprobs(host.model, prompts[name], rollout.tokens)
-        self._trainer.switch_model(ACTOR)
+        with self._trainer.reference():
+            for name, rollout in rollouts.items():
+                with host.use(name) if name in kept else nullcontext():
+                    found[name] = policy_logprobs(host.model, prompts[name], rollout.tokens)
         return found
 
     def train(self, name: str, prompts: Tensor, rollout: Rollout, ref: Tensor | None) -> None:
