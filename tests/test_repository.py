@@ -77,7 +77,7 @@ def test_importing_lifecycle_needs_torch_transitions_and_structlog_only() -> Non
     needed = _imported_by("import torch, transitions, structlog")
     imported = _imported_by("import lifecycle")
 
-    assert (imported - needed) & {*HEAVY, "psutil", "hypothesis", "pytest"} == set()
+    assert (imported - needed) & {*HEAVY, "msgspec", "psutil", "hypothesis", "pytest", "yaml"} == set()
     assert {"torch", "transitions", "structlog"} <= imported
 
 

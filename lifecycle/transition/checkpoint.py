@@ -22,7 +22,6 @@ from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter
 from lifecycle.adapters.reading import RegistryReader
 from lifecycle.adapters.records import AdapterRecord
 from lifecycle.errors import AdapterError
-from lifecycle.memory.slot_record import take_record, why_unfit
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.leases import WeightLease
 
@@ -97,6 +96,8 @@ def take_checkpoint(
         UnreadableTensor: the bytes of a moment cannot be read now.
     """
     from lifecycle.adapters.files import render_tensors  # noqa: PLC0415 - needs safetensors
+
+    from lifecycle.memory.slot_record import take_record  # noqa: PLC0415 - needs msgspec
 
     assert parts.adapters is not None  # the adapter is loaded in it
     rank, alpha, targets, weights = _whole_weights(parts.adapters, adapter.name, lease)
@@ -178,6 +179,7 @@ def resumed_record(parts: Parts, adapter: DesiredAdapter) -> SlotRecord | None:
     if record is None or record.source is None or record.source.checkpoint is None:
         return None
     from lifecycle.adapters.checkpoint_read import read_record  # noqa: PLC0415 - needs safetensors and msgspec
+    from lifecycle.memory.slot_record import why_unfit  # noqa: PLC0415
 
     source = record.source.checkpoint
     found = read_record(adapter.name, source)

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from lifecycle.adapters.protocol import AdapterHost, PreparedAdapter
 from lifecycle.memory.main_copies import MAIN, is_rounded_from
-from lifecycle.memory.slot_record import put_record
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.door import write
 
@@ -44,6 +43,8 @@ class SlotWriter:
             self._write(name, tensor, value)
         self._begin(host, slot)
         if prepared.record is not None:
+            from lifecycle.memory.slot_record import put_record  # noqa: PLC0415 - needs msgspec
+
             put_record(self._parts.slots, slot, prepared.record, self._write)
 
     def clear(self, host: AdapterHost, slot: int) -> None:
