@@ -96,7 +96,6 @@ def take_checkpoint(
         UnreadableTensor: the bytes of a moment cannot be read now.
     """
     from lifecycle.adapters.files import render_tensors  # noqa: PLC0415 - needs safetensors
-
     from lifecycle.memory.slot_record import take_record  # noqa: PLC0415 - needs msgspec
 
     assert parts.adapters is not None  # the adapter is loaded in it
