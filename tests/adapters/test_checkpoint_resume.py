@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from itertools import count
@@ -532,9 +533,12 @@ def test_a_newest_checkpoint_that_may_not_be_read_is_no_reason_for_an_older_one(
     directory = tmp_path / "runs"
     shutil.copytree(good, directory)
     (directory / "step_5").mkdir()
+    opened = os.open
 
-    def denied(*arguments: object, **keywords: object) -> int:
-        raise PermissionError(13, "Permission denied")
+    def denied(path: str, *arguments: Any, **keywords: Any) -> int:
+        if Path(path).name == "step_5":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *arguments, **keywords)
 
     monkeypatch.setattr("lifecycle.adapters.folder.os.open", denied)
     with pytest.raises(AdapterError, match="Permission denied"):

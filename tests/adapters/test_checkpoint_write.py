@@ -201,6 +201,32 @@ def test_a_writer_that_is_killed_at_any_step_leaves_the_old_or_the_new(tmp_path:
     assert [before for before, killed, *_ in outcomes if not killed] == list(BEFORE)
 
 
+def test_everything_is_on_the_disk_before_it_has_its_name_and_the_name_before_the_call_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The order of syncs and renames, which a power cut would ask about."""
+    calls: list[str] = []
+    synced, renamed = os.fsync, os.rename
+
+    def fsync(descriptor: int) -> None:
+        calls.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        synced(descriptor)
+
+    def rename(source: Path, target: Path) -> None:
+        calls.append(f"{Path(source).name} becomes {Path(target).name}")
+        renamed(source, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "rename", rename)
+    put(tmp_path / "runs" / "a", 6, 1)
+    made, files, (place, naming, last) = calls[:2], calls[2:7], calls[7:]
+
+    assert made == [f"sync {tmp_path.name}", "sync runs"]
+    assert files == [f"sync {name}" for name in (*FILES, MANIFEST_NAME)]
+    assert naming == f"{place.removeprefix('sync ')} becomes step_6"
+    assert last == "sync a"
+
+
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle of a write; it is not turned into another error."""
 
