@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -20,69 +22,85 @@ FAILED: Final = 1
 LOG_NAME: Final = "audit.jsonl"
 
 
+_Model = Annotated[
+    Path | None, typer.Option(help="Directory of a Hugging Face causal language model. A small Llama without it.")
+]
+_Adapter = Annotated[
+    list[str] | None, typer.Option(metavar="NAME=DIR", help="A PEFT adapter to begin with. Can be repeated.")
+]
+_Adapters = Annotated[
+    int | None, typer.Option(help="Make this many adapters. Those that do not fit wait for a free slot.")
+]
+_Slots = Annotated[int | None, typer.Option(help="How many of --adapters fit at a time. 4 at most without it.")]
+_Reconcile = Annotated[str, typer.Option(help="Change adapters while the trainer is awake or offloaded.")]
+_Turns = Annotated[
+    int | None,
+    typer.Option(help="Turns to the engine and back. 12; with --adapters 4 for each that follows another in a slot."),
+]
+_Target = Annotated[str, typer.Option(help="cpu, disk or none.")]
+_WithRef = Annotated[bool, typer.Option("--with-ref", help="The same as --ref snapshot.")]
+_Ref = Annotated[
+    str | None, typer.Option(help="Stay near a reference: adapter_off (the base) or snapshot (a kept model).")
+]
+_Strategy = Annotated[str, typer.Option(help="When a second host copy is made: lean, reference or duplicate.")]
+_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+_Out = Annotated[Path, typer.Option(help="Folder of the audit log and of disk backups.")]
+_Seed = Annotated[int, typer.Option(help="Of weights, prompts and samples.")]
+
+
 def demo(
-    model: Annotated[
-        Path | None, typer.Option(help="Directory of a Hugging Face causal language model. A small Llama without it.")
-    ] = None,
-    adapter: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=DIR", help="A PEFT adapter to begin with. Can be repeated.")
-    ] = None,
-    turns: Annotated[int, typer.Option(help="Turns from the trainer to the engine and back.")] = 12,
-    offload_target: Annotated[str, typer.Option(help="cpu, disk or none.")] = "cpu",
-    with_ref: Annotated[bool, typer.Option("--with-ref", help="The same as --ref snapshot.")] = False,  # noqa: FBT002 - a flag
-    ref: Annotated[
-        str | None, typer.Option(help="Stay near a reference: adapter_off (the base) or snapshot (a kept model).")
-    ] = None,
-    strategy: Annotated[
-        str, typer.Option(help="When a second host copy is made: lean, reference or duplicate.")
-    ] = "lean",
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,  # noqa: FBT002 - a flag
-    out: Annotated[Path, typer.Option(help="Folder of the audit log and of disk backups.")] = Path("demo-out"),
-    seed: Annotated[int, typer.Option(help="Of weights, prompts and samples.")] = 0,
+    *,
+    model: _Model = None,
+    adapter: _Adapter = None,
+    adapters: _Adapters = None,
+    slots: _Slots = None,
+    reconcile: _Reconcile = "awake",
+    turns: _Turns = None,
+    offload_target: _Target = "cpu",
+    with_ref: _WithRef = False,
+    ref: _Ref = None,
+    strategy: _Strategy = "lean",
+    json_output: _Json = False,
+    out: _Out = Path("demo-out"),
+    seed: _Seed = 0,
 ) -> None:
     """Train adapters and roll them out in turns on one shared device memory.
 
-    Two adapters learn a reward; halfway the first retires and a third joins. Needs no network and no GPU.
+    Two adapters learn a reward; halfway the first retires and a third joins. With --adapters many of them share
+    a few slots, one after the other. Needs no network and no GPU.
     """
+    queue = {"count": adapters, "slots": slots, "reconcile": reconcile}
+    memory = {"offload_target": None if offload_target == "none" else offload_target, "strategy": strategy}
+    others = {"model": model, "with_ref": with_ref, "ref": ref, "out": out, "seed": seed}
+    with _errors_told(out):
+        report = _run(_options(adapter or [], turns, **queue, **memory, **others))
+    _show(report, as_json=json_output)
+    if report.disagreeing:
+        where = ", ".join(str(one.turn) for one in report.disagreeing)
+        typer.echo(f"error: engine and trainer did not agree on the rollouts of turn {where}", err=True)
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _errors_told(out: Path) -> Iterator[None]:
+    """Turn errors into one line and an exit code."""
     try:
-        options = _options(model, adapter or [], turns, offload_target, with_ref, ref, strategy, out, seed)
-        report = _run(options)
+        yield
     except ConfigError as error:
         _stop(f"error: {error}", BAD_OPTION, error)
     except LifecycleError as error:
         _stop(f"error: {error}", FAILED, error)
     except KeyboardInterrupt as error:
         log = out / LOG_NAME
-        _stop(
-            f"interrupted; {f'what was done is in {log}' if log.exists() else 'nothing was begun'}", INTERRUPTED, error
-        )
-    _show(report, as_json=json_output)
+        done = f"what was done is in {log}" if log.exists() else "nothing was begun"
+        _stop(f"interrupted; {done}", INTERRUPTED, error)
 
 
-def _options(
-    model: Path | None,
-    adapters: list[str],
-    turns: int,
-    offload_target: str,
-    with_ref: bool,  # noqa: FBT001 - as the command takes it
-    ref: str | None,
-    strategy: str,
-    out: Path,
-    seed: int,
-) -> DemoOptions:
-    from lifecycle.demo.options import DemoOptions, parse_adapter  # noqa: PLC0415 - heavy, and only this command needs it
+def _options(adapters: list[str], turns: int | None, **given: Any) -> DemoOptions:
+    from lifecycle.demo.options import DemoOptions, default_turns, parse_adapter  # noqa: PLC0415 - heavy, for this alone
 
-    return DemoOptions(
-        model=model,
-        adapters=tuple(parse_adapter(one) for one in adapters),
-        turns=turns,
-        offload_target=None if offload_target == "none" else offload_target,
-        with_ref=with_ref,
-        ref=ref,
-        strategy=strategy,
-        out=out,
-        seed=seed,
-    )
+    chosen = default_turns(given["count"], given["slots"]) if turns is None else turns
+    return DemoOptions(adapters=tuple(parse_adapter(one) for one in adapters), turns=chosen, **given)
 
 
 def _run(options: DemoOptions) -> DemoReport:
@@ -104,9 +122,10 @@ def _show(report: DemoReport, *, as_json: bool) -> None:
         return
     from rich.console import Console  # noqa: PLC0415 - heavy, and only this command needs it
 
-    from lifecycle.demo.table import turn_table  # noqa: PLC0415
+    from lifecycle.demo.table import adapter_table, notes, turn_table  # noqa: PLC0415
 
-    Console().print(turn_table(report))
+    Console().print(turn_table(report), "", adapter_table(report), "", sep="\n")
+    typer.echo(notes(report))
 
 
 def _stop(message: str, code: int, cause: BaseException) -> None:

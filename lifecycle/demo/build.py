@@ -17,17 +17,14 @@ from lifecycle.config import LifecycleConfig, Reference
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.demo.measure import HostMeter
 from lifecycle.demo.model import DemoModel, adapter_rank, load_directory, tiny_llama
-from lifecycle.demo.options import DemoOptions
-from lifecycle.demo.rewards import ResidueReward
+from lifecycle.demo.options import DemoOptions, ReconcileIn
+from lifecycle.demo.tenants import Tenants, plan_tenants
 from lifecycle.engines.local import TAGS, LocalEngine
-from lifecycle.errors import AdapterError, AuditError, ConfigError
+from lifecycle.errors import AuditError, ConfigError
 from lifecycle.reference import REF
 from lifecycle.saver import HostArena
 from states import TrainerState
 
-_DEFAULT_NAMES: Final = ("a", "b")
-_NEWCOMER: Final = "c"
-_CLASSES_MIN: Final = 4
 _SPARE_BYTES: Final = 2**20
 
 
@@ -43,9 +40,8 @@ class Colocated:
         engine: the engine, released.
         meter: host memory against the moment when everything was attached.
         vocabulary: number of token ids.
-        names: the adapters that the run begins with.
-        newcomer: the adapter that joins halfway.
-        rewards: what each adapter is rewarded for.
+        tenants: the adapters: who waits, who has a slot, who has left.
+        began: the adapters that were loaded at the beginning, and that a ref model therefore has.
         audit_path: the log.
     """
 
@@ -56,9 +52,8 @@ class Colocated:
     engine: LocalEngine
     meter: HostMeter
     vocabulary: int
-    names: tuple[str, ...]
-    newcomer: str
-    rewards: dict[str, ResidueReward]
+    tenants: Tenants
+    began: tuple[str, ...]
     audit_path: Path
 
 
@@ -75,36 +70,19 @@ def colocated(options: DemoOptions) -> Iterator[Colocated]:
         offload_target=options.offload_target, with_ref=options.with_ref, ref=options.ref, strategy=options.strategy
     )
     base = tiny_llama(options.seed) if options.model is None else load_directory(options.model, options.seed)
-    host = _host(options, base)
+    planned, slots = plan_tenants(options)
+    host = PeftAdapters(base.trainer(), slots=slots, rank=_slot_rank(options), target_modules=base.target_modules)
+    tenants = Tenants(host, options, planned)
+    tenants.admit()
     with ExitStack() as stack:
         audit = stack.enter_context(_open_log(options.out))
         arena = HostArena(disk_dir=_disk_dir(options, stack))
         stack.callback(arena.close)
-        yield _attach(options, config, base, host, arena, audit)
-
-
-def _host(options: DemoOptions, base: DemoModel) -> PeftAdapters:
-    """The slots, with the first adapters registered."""
-    names, paths = first_names(options), dict(options.adapters)
-    host = PeftAdapters(base.trainer(), slots=len(names), rank=_slot_rank(options), target_modules=base.target_modules)
-    for index, name in enumerate(names):
-        try:
-            if name in paths:
-                host.registry.register(name, paths[name])
-            else:
-                register_fresh(host, options, name, index)
-        except AdapterError as error:
-            raise ConfigError(f"--adapter cannot be used: {error}") from error
-    return host
+        yield _attach(options, config, base, host, tenants, arena, audit)
 
 
 def _slot_rank(options: DemoOptions) -> int:
     return max(options.training.rank, *(adapter_rank(path) for _, path in options.adapters), 1)
-
-
-def first_names(options: DemoOptions) -> tuple[str, ...]:
-    """The adapters that the run begins with."""
-    return tuple(name for name, _ in options.adapters) or _DEFAULT_NAMES
 
 
 def _open_log(out: Path) -> AuditLog:
@@ -129,11 +107,11 @@ def _attach(
     config: LifecycleConfig,
     base: DemoModel,
     host: PeftAdapters,
+    tenants: Tenants,
     arena: HostArena,
     audit: AuditLog,
 ) -> Colocated:
     """Lay the memory out, take the baseline, load the first adapters. The trainer is awake, the engine released."""
-    names = first_names(options)
     engine = _engine(options, base, host, arena)
     optimizers = host.optimizers(lambda owned: AdamW(owned, lr=options.training.learning_rate, weight_decay=0.0))
     trainer = TrainerLifecycle(
@@ -147,14 +125,21 @@ def _attach(
     )
     meter = HostMeter(arena)
     engine.release(TAGS)
+    to_reconcile(trainer, options)
     trainer.reconcile_adapters()
+    if trainer.state is not TrainerState.AWAKE:
+        trainer.wake_up()
     if config.reference is Reference.SNAPSHOT:
         trainer.keep_model(REF)
-    newcomer = _NEWCOMER if _NEWCOMER not in names else f"{_NEWCOMER}-{len(names)}-new"
     return Colocated(
-        options, trainer, host, optimizers, engine, meter, base.vocabulary, names, newcomer,
-        _rewards((*names, newcomer)), audit.path,
-    )  # fmt: skip
+        options, trainer, host, optimizers, engine, meter, base.vocabulary, tenants, tenants.names, audit.path
+    )
+
+
+def to_reconcile(trainer: TrainerLifecycle, options: DemoOptions) -> None:
+    """Go to the state in which adapters are to be changed."""
+    if options.reconcile == ReconcileIn.OFFLOADED:
+        trainer.sleep(offload=True)
 
 
 def _engine(options: DemoOptions, base: DemoModel, host: PeftAdapters, arena: HostArena) -> LocalEngine:
@@ -169,14 +154,3 @@ def _engine(options: DemoOptions, base: DemoModel, host: PeftAdapters, arena: Ho
         target_modules=base.target_modules,
         kv_cache_bytes=tokens * base.kv_bytes + _SPARE_BYTES,
     )
-
-
-def register_fresh(host: PeftAdapters, options: DemoOptions, name: str, index: int) -> None:
-    """Register an adapter that starts as the base: random A, zero B."""
-    training = options.training
-    host.registry.register(name, rank=training.rank, alpha=training.alpha, seed=options.seed + index)
-
-
-def _rewards(names: tuple[str, ...]) -> dict[str, ResidueReward]:
-    classes = max(_CLASSES_MIN, len(names) + 1)
-    return {name: ResidueReward(index, classes) for index, name in enumerate(names)}

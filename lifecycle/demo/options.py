@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from lifecycle.errors import ConfigError
+
+_SLOTS: Final = 4
+_TURNS: Final = 12
+_TURNS_EACH: Final = 4
+
+
+class ReconcileIn(StrEnum):
+    """The state in which the demo changes its adapters."""
+
+    AWAKE = "awake"
+    OFFLOADED = "offloaded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +55,11 @@ class DemoOptions:
     Attributes:
         model: directory of a Hugging Face causal language model; None builds a small Llama.
         adapters: name and PEFT directory of each adapter to begin with; empty makes two.
-        turns: trainer to engine and back, at least 1.
+        count: how many adapters the demo makes in all, more than fit at a time; None is the run of two adapters
+            (or *adapters*) that a newcomer joins halfway.
+        slots: how many of *count* fit at a time, 4 at most unless given; None without *count*.
+        reconcile: the state in which adapters are changed, of :class:`ReconcileIn`.
+        turns: trainer to engine and back, at least 1; see :func:`default_turns`.
         offload_target: ``"cpu"``, ``"disk"`` or None.
         with_ref: keep a reference model and pull the policy towards it; the same as ``ref="snapshot"``.
         ref: the reference that the policy is pulled towards: ``"adapter_off"``, ``"snapshot"`` or None.
@@ -57,7 +74,10 @@ class DemoOptions:
 
     model: Path | None = None
     adapters: tuple[tuple[str, Path], ...] = ()
-    turns: int = 12
+    count: int | None = None
+    slots: int | None = None
+    reconcile: str = ReconcileIn.AWAKE.value
+    turns: int = _TURNS
     offload_target: str | None = "cpu"
     with_ref: bool = False
     ref: str | None = None
@@ -76,6 +96,51 @@ class DemoOptions:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"--adapter names {', '.join(twice)} twice; give each adapter a name of its own")
+        self._check_reconcile()
+        self._check_count()
+
+    def _check_reconcile(self) -> None:
+        if self.reconcile not in tuple(ReconcileIn):
+            raise ConfigError(f"--reconcile is {self.reconcile!r}; use {' or '.join(ReconcileIn)}")
+        if self.reconcile == ReconcileIn.OFFLOADED and self.offload_target is None:
+            raise ConfigError("--reconcile offloaded needs an --offload-target of cpu or disk")
+
+    def _check_count(self) -> None:
+        if self.count is None:
+            if self.slots is not None:
+                raise ConfigError(
+                    "--slots needs --adapters; without it there are as many slots as adapters to begin with"
+                )
+            return
+        if self.adapters:
+            raise ConfigError(
+                "--adapters and --adapter are both given; --adapters makes its own, so leave one of them out"
+            )
+        if self.count < 1:
+            raise ConfigError(f"--adapters is {self.count}; use 1 or more")
+        slots = shared_slots(self.count, self.slots)
+        if not 1 <= slots <= self.count:
+            raise ConfigError(f"--slots is {slots}; use 1 to {self.count}, as there are {self.count} adapters")
+        least = waves(self.count, slots)
+        if self.turns < least:
+            raise ConfigError(f"--turns is {self.turns}; {self.count} adapters in {slots} slots need at least {least}")
+
+
+def shared_slots(count: int, slots: int | None) -> int:
+    """How many of *count* adapters fit at a time: what is asked for, else 4, or *count* if that is fewer."""
+    return min(count, _SLOTS) if slots is None else slots
+
+
+def waves(count: int, slots: int) -> int:
+    """How many adapters have to follow each other in the fullest slot."""
+    return -(-count // slots)
+
+
+def default_turns(count: int | None, slots: int | None) -> int:
+    """12; with *count* adapters 4 for each of those that follow each other in a slot."""
+    if count is None:
+        return _TURNS
+    return _TURNS_EACH * waves(max(count, 1), max(shared_slots(count, slots), 1))
 
 
 def parse_adapter(text: str) -> tuple[str, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,38 @@ class TurnReport:
     moved_bytes: int
     logprob_diff: float
 
+    @property
+    def agrees(self) -> bool:
+        """Whether engine and trainer computed with the same weights. A difference that is no number is none."""
+        return self.logprob_diff <= LOGPROB_TOLERANCE
+
+
+@dataclass(frozen=True, slots=True)
+class Tenancy:
+    """One adapter, from its registration until its slot was cleared.
+
+    Attributes:
+        adapter: its name.
+        registration_id: of the registry; never given twice.
+        slot: where it sat.
+        first_turn: the first turn that it trained in.
+        last_turn: the last one.
+        steps: optimizer steps that the registry counted; at this number it deregistered itself.
+        first_reward: mean reward of its first turn, 0 to 1.
+        last_reward: of its last turn.
+        weights: SHA-256 of its final weights under PEFT names, read just before its slot was cleared.
+    """
+
+    adapter: str
+    registration_id: int
+    slot: int
+    first_turn: int
+    last_turn: int
+    steps: int
+    first_reward: float
+    last_reward: float
+    weights: str
+
 
 @dataclass(frozen=True, slots=True)
 class DemoReport:
@@ -39,18 +72,34 @@ class DemoReport:
     Attributes:
         seconds: wall time, from building the model to the end.
         turns: one report a turn.
+        adapters: one tenancy an adapter, in the order of their registration.
+        reconcile: the state in which adapters were changed, ``awake`` or ``offloaded``.
         audit: the log.
         final_state: of the trainer.
     """
 
     seconds: float
     turns: tuple[TurnReport, ...]
+    adapters: tuple[Tenancy, ...]
+    reconcile: str
     audit: Path
     final_state: str
+
+    @property
+    def weights(self) -> str:
+        """SHA-256 over the names and final weights of all adapters: equal in two runs that trained the same."""
+        lines = sorted(f"{one.adapter} {one.weights}\n" for one in self.adapters)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    @property
+    def disagreeing(self) -> tuple[TurnReport, ...]:
+        """Turns in which the engine sampled from other weights than the trainer's."""
+        return tuple(one for one in self.turns if not one.agrees)
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain values, in the form that ``--json`` prints."""
         found = asdict(self)
         found["turns"] = [one | {"states": list(one["states"])} for one in found["turns"]]
+        found["adapters"] = list(found["adapters"])
         found["audit"] = str(self.audit)
-        return found
+        return found | {"weights": self.weights}

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from math import isnan
 
 import torch
 from torch import Tensor
 
 from lifecycle.config import Reference
-from lifecycle.demo.build import Colocated, colocated, register_fresh
+from lifecycle.demo.build import Colocated, colocated, to_reconcile
 from lifecycle.demo.options import DemoOptions
 from lifecycle.demo.report import DemoReport, TurnReport
 from lifecycle.demo.rewards import advantages
 from lifecycle.demo.train import policy_logprobs, policy_loss
 from lifecycle.engines.local import Rollout
 from lifecycle.outcome import Moved
+from lifecycle.weights.digests import digest
 from states import TrainerEvent, TrainerState, adapter_group
 
 Progress = Callable[[str, int], None]
@@ -39,11 +41,13 @@ def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
         reports = []
         loop = Loop(world)
         for turn in range(options.turns):
-            progress(f"turn {turn}: {', '.join(loop.names)}", turn)
+            progress(f"turn {turn}", turn)
             reports.append(loop.turn(turn))
+        loop.close()
         progress("done", options.turns)
         seconds = time.perf_counter() - started
-        return DemoReport(seconds, tuple(reports), world.audit_path, world.trainer.state)
+        left = world.tenants.left
+        return DemoReport(seconds, tuple(reports), left, options.reconcile, world.audit_path, world.trainer.state)
 
 
 @contextmanager
@@ -62,69 +66,92 @@ class Loop:
 
     Args:
         world: the pair.
-
-    Attributes:
-        names: the adapters that train now.
     """
 
     def __init__(self, world: Colocated) -> None:
         self._world = world
         self._trainer = world.trainer
-        self._random = torch.Generator().manual_seed(world.options.seed)
         self._outcomes: list[Moved] = []
-        self.names = world.names
         world.trainer.subscribe(self._outcomes.append)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The adapters that train now."""
+        return self._world.tenants.names
 
     def turn(self, turn: int) -> TurnReport:
         """One turn, with the change of adapters before it if it is time."""
         self._outcomes.clear()
         begun_in = self._trainer.state
-        if turn and turn == self._world.options.turns // 2:
-            self._change_adapters()
-        prompts = {name: self.prompts() for name in self.names}
+        self.change_adapters()
+        prompts = {name: self.prompts(name) for name in self.names}
         with self._trainer.handoff([self._world.engine]):
-            rollouts = {name: self.generate(name, prompts[name], turn) for name in self.names}
+            rollouts = {name: self.generate(name, prompts[name]) for name in self.names}
             host_bytes = self._world.meter.host_bytes()
-        difference = max(self.difference(name, prompts[name], rollouts[name]) for name in self.names)
-        refs = self._ref_logprobs(prompts, rollouts)
-        for name in self.names:
-            self.train(name, prompts[name], rollouts[name], refs.get(name))
+        differences = [self.difference(name, prompts[name], rollouts[name]) for name in self.names]
+        rewards = {name: float(self._rewards(name, rollouts[name]).mean()) for name in self.names}
+        self._world.tenants.saw(turn, rewards)
+        self.train(turn, prompts, rollouts, self._ref_logprobs(prompts, rollouts))
         return TurnReport(
             turn=turn,
             states=tuple(_states_passed(begun_in, self._outcomes)),
-            rewards={name: float(self._rewards(name, rollouts[name]).mean()) for name in self.names},
+            rewards=rewards,
             host_bytes=host_bytes,
             moved_bytes=sum(one.moved_bytes for one in self._outcomes),
-            logprob_diff=difference,
+            logprob_diff=max(differences, key=lambda one: (isnan(one), one)),
         )
 
-    def _change_adapters(self) -> None:
-        """The first adapter retires and its slot is cleared; the newcomer takes it."""
-        world = self._world
-        world.host.registry.deregister(self.names[0])
-        self._trainer.reconcile_adapters()
-        register_fresh(world.host, world.options, world.newcomer, len(world.names))
-        self._trainer.reconcile_adapters()
-        self.names = (*self.names[1:], world.newcomer)
+    def change_adapters(self) -> None:
+        """Those that have ended are retired and their slots cleared; whoever is first in the queue gets them.
 
-    def prompts(self) -> Tensor:
-        """Random prompts, int64 ``[batch, tokens]``."""
+        A slot has to be cleared before the registry gives it out again: hence two reconciles.
+        """
+        world = self._world
+        ended = world.tenants.ended()
+        if not ended:
+            return
+        to_reconcile(self._trainer, world.options)
+        for name in ended:
+            world.tenants.leave(name, self._digest(name))
+        self._trainer.reconcile_adapters()
+        if world.tenants.admit():
+            self._trainer.reconcile_adapters()
+
+    def close(self) -> None:
+        """Retire the adapters that ended with the last turn. The trainer is awake afterwards."""
+        self.change_adapters()
+        if self._trainer.state is not TrainerState.AWAKE:
+            self._trainer.wake_up()
+
+    def _digest(self, name: str) -> str:
+        """Of an adapter's weights, under PEFT names, from wherever they are."""
+        with self._trainer.weights(f"final weights of {name}", groups=[adapter_group(name)]) as lease:
+            tensors = self._world.host.export(name, lease.__getitem__)[-1]
+            return digest(tensors)
+
+    def prompts(self, name: str) -> Tensor:
+        """Random prompts for an adapter's present step, int64 ``[batch, tokens]``."""
         training = self._world.options.training
         shape = (training.prompts, training.prompt_tokens)
-        return torch.randint(0, self._world.vocabulary, shape, generator=self._random)
+        random = torch.Generator().manual_seed(self._seed(name))
+        return torch.randint(0, self._world.vocabulary, shape, generator=random)
 
-    def generate(self, name: str, prompts: Tensor, turn: int) -> Rollout:
+    def _seed(self, name: str) -> int:
+        """An adapter's own, and its step's: what it learns from does not depend on its slot or its neighbours."""
+        steps = self._world.host.registry.step_count(name)
+        return self._world.options.seed + 1000 * steps + 2 * self._world.tenants[name].index
+
+    def generate(self, name: str, prompts: Tensor) -> Rollout:
         """Sample, from the versions that the trainer wants served and from no others.
 
         Raises:
             EngineError: the engine is not whole, not awake, or holds another version.
         """
-        options = self._world.options
         return self._world.engine.generate(
             prompts,
             name,
-            max_new_tokens=options.training.new_tokens,
-            seed=options.seed + 1000 * turn + self._world.rewards[name].residue,
+            max_new_tokens=self._world.options.training.new_tokens,
+            seed=self._seed(name) + 1,
             expected=self.wanted(name),
         )
 
@@ -134,7 +161,7 @@ class Loop:
         return {one.group: one.version for one in self._trainer.facts().contents if one.group not in others}
 
     def _rewards(self, name: str, rollout: Rollout) -> Tensor:
-        return self._world.rewards[name].of(rollout.tokens)
+        return self._world.tenants[name].reward.of(rollout.tokens)
 
     @torch.no_grad()
     def difference(self, name: str, prompts: Tensor, rollout: Rollout) -> float:
@@ -149,7 +176,7 @@ class Loop:
         kind, host = self._trainer.config.reference, self._world.host
         if kind is None:
             return {}
-        kept = self._world.names if kind is Reference.SNAPSHOT else ()
+        kept = self._world.began if kind is Reference.SNAPSHOT else ()
         found = {}
         with self._trainer.reference():
             for name, rollout in rollouts.items():
@@ -157,18 +184,30 @@ class Loop:
                     found[name] = policy_logprobs(host.model, prompts[name], rollout.tokens)
         return found
 
-    def train(self, name: str, prompts: Tensor, rollout: Rollout, ref: Tensor | None) -> None:
-        """A few optimizer steps on one rollout, each of them a step under the state machine."""
-        host, training = self._world.host, self._world.options.training
+    def train(
+        self, turn: int, prompts: dict[str, Tensor], rollouts: dict[str, Rollout], refs: dict[str, Tensor]
+    ) -> None:
+        """A few optimizer steps on the rollouts. The registry counts each when all adapters have done it."""
+        registry, training, names = self._world.host.registry, self._world.options.training, self.names
+        for inner in range(training.inner_steps):
+            batch = turn * training.inner_steps + inner
+            registry.record_batch_adapters(batch, dict.fromkeys(names, training.prompts), names)
+            for name in names:
+                self._step(name, prompts[name], rollouts[name], refs.get(name))
+            registry.mark_batch_trained(batch)
+
+    def _step(self, name: str, prompts: Tensor, rollout: Rollout, ref: Tensor | None) -> None:
+        """One optimizer step of one adapter, under the state machine."""
+        host = self._world.host
         advantage = advantages(self._rewards(name, rollout))
         optimizer = self._world.optimizers[host.slot_of(name)]
-        for _ in range(training.inner_steps):
-            with self._trainer.step([name]) as step, host.use(name):
-                now = policy_logprobs(host.model, prompts, rollout.tokens)
-                policy_loss(now, rollout.logprobs, advantage, ref, training).backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=False)
-                step.stepped()
+        with self._trainer.step([name]) as step, host.use(name):
+            now = policy_logprobs(host.model, prompts, rollout.tokens)
+            loss = policy_loss(now, rollout.logprobs, advantage, ref, self._world.options.training)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            step.stepped()
 
 
 def _states_passed(begun_in: TrainerState, outcomes: list[Moved]) -> Iterator[TrainerState]:

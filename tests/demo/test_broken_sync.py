@@ -40,7 +40,7 @@ def world(tmp_path: Path) -> Iterator[Colocated]:
 def _difference(world: Colocated, *, checked: bool) -> float:
     """What the log-probability check finds for adapter a, with or without the version rule before it."""
     loop = Loop(world)
-    prompts = loop.prompts()
+    prompts = loop.prompts("a")
     expected = loop.wanted("a") if checked else None
     rollout = world.engine.generate(prompts, "a", max_new_tokens=4, seed=0, expected=expected)
     world.engine.release(["weights", "kv_cache"])

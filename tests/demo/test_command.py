@@ -22,6 +22,7 @@ from lifecycle.audit.read import read_log, verify_chain
 from lifecycle.cli.demo import demo
 from lifecycle.demo.model import tiny_llama
 from lifecycle.demo.report import LOGPROB_TOLERANCE
+from lifecycle.demo.run import Loop
 from lifecycle.engines import AdapterPayload
 
 pytestmark = pytest.mark.timeout(300)
@@ -78,7 +79,7 @@ def test_the_engine_and_the_trainer_agree_in_every_turn(default: dict[str, Any])
 
 def test_the_object_has_the_documented_keys(default: dict[str, Any]) -> None:
     """Other programs parse it."""
-    assert set(default) == {"seconds", "turns", "audit", "final_state"}
+    assert set(default) == {"seconds", "turns", "adapters", "reconcile", "weights", "audit", "final_state"}
     assert {frozenset(turn) for turn in default["turns"]} == {frozenset(KEYS)}
     assert [turn["turn"] for turn in default["turns"]] == list(range(12))
     assert default["final_state"] == "awake"
@@ -134,13 +135,13 @@ def test_with_a_ref_the_run_takes_the_other_branch_and_learns_all_the_same(tmp_p
 
 
 def test_disk_backups_leave_nothing_behind(tmp_path: Path) -> None:
-    """The base is in its file, which sync reads: little is held on the host. Beside the log that file alone is left."""
+    """The base is in its file, which sync reads: little is held on the host. That file goes with the run."""
     report = run_json("--turns", 2, "--offload-target", "disk", "--out", tmp_path)
 
     assert report["turns"][0]["states"] == ["awake", "sleeping", "offloaded-disk", "awake"]
     assert report["turns"][0]["host_bytes"] < 0.5 * BASE_BYTES
     assert report["turns"][0]["logprob_diff"] <= LOGPROB_TOLERANCE
-    assert {one.name.partition("-")[0] for one in tmp_path.iterdir()} <= {"audit.jsonl", "base"}
+    assert [one.name for one in tmp_path.iterdir()] == ["audit.jsonl"]
 
 
 def test_without_a_target_the_trainer_only_sleeps(tmp_path: Path) -> None:
@@ -184,7 +185,8 @@ def test_people_get_a_table(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert "states passed" in result.stdout
-    assert "audit.jsonl" in result.stdout.replace("\n", "")
+    assert f"on the record in {tmp_path / 'audit.jsonl'}\n" in result.stdout  # one line, to be copied
+    assert "\x1b" not in result.stdout
 
 
 BAD = {
@@ -193,6 +195,17 @@ BAD = {
     "an adapter directory that is not there": (["--adapter", "a=nowhere"], "nowhere"),
     "an adapter name with a slash": (["--adapter", "a/b=nowhere"], "'/'"),
     "no turns": (["--turns", "0"], "--turns"),
+    "fewer turns than adapters that follow each other": (["--adapters", "16", "--turns", "3"], "--turns is 3"),
+    "no adapters": (["--adapters", "0"], "--adapters is 0"),
+    "no slots": (["--adapters", "2", "--slots", "0"], "--slots is 0"),
+    "more slots than adapters": (["--adapters", "2", "--slots", "3"], "--slots is 3"),
+    "slots without a number of adapters": (["--slots", "2"], "--slots needs --adapters"),
+    "adapters of one's own and a number": (["--adapters", "2", "--adapter", "a=x"], "--adapters and --adapter"),
+    "an unknown state to reconcile in": (["--reconcile", "asleep"], "--reconcile is 'asleep'"),
+    "a state that is never reached": (
+        ["--reconcile", "offloaded", "--offload-target", "none"],
+        "--reconcile offloaded needs",
+    ),
     "an unknown target": (["--offload-target", "tape"], "tape"),
     "an unknown strategy": (["--strategy", "triplicate"], "triplicate"),
     "an output folder that cannot be made": (["--out", "/proc/demo"], "--out /proc/demo"),
@@ -212,6 +225,29 @@ def test_a_bad_option_is_one_clear_line_and_exit_code_two(
     assert (result.stdout, len(result.stderr.splitlines()), "Traceback" in result.stderr) == ("", 1, False)
     assert named in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_three_options_reach_the_run(tmp_path: Path) -> None:
+    """Three adapters follow each other in one slot, changed offloaded, in as many turns."""
+    report = run_json(
+        "--adapters", 3, "--slots", 1, "--turns", 3, "--reconcile", "offloaded", "--seed", 3, "--out", tmp_path
+    )  # fmt: skip
+
+    assert [(one["adapter"], one["slot"], one["first_turn"]) for one in report["adapters"]] == [
+        ("a", 0, 0), ("b", 0, 1), ("c", 0, 2)
+    ]  # fmt: skip
+    assert [turn["states"].count("adapter-reconciling") for turn in report["turns"]] == [0, 2, 2]
+    assert report["reconcile"] == "offloaded"
+
+
+def test_a_run_whose_rollouts_are_not_the_trainers_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables are shown all the same; the exit code and one line say it."""
+    monkeypatch.setattr(Loop, "difference", lambda *_: 0.5)
+    result = run("--turns", 1, "--out", tmp_path)
+
+    assert result.exit_code == 1
+    assert "5e-01!" in result.stdout
+    assert result.stderr == "error: engine and trainer did not agree on the rollouts of turn 0\n"
 
 
 def test_an_interrupt_leaves_a_readable_log_and_nothing_else(tmp_path: Path) -> None:

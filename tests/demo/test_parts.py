@@ -14,9 +14,9 @@ from rich.console import Console
 from lifecycle.demo.measure import HostMeter, process_bytes
 from lifecycle.demo.model import adapter_rank, load_directory, tiny_llama
 from lifecycle.demo.options import DemoOptions, Training, parse_adapter
-from lifecycle.demo.report import DemoReport, TurnReport
+from lifecycle.demo.report import DemoReport, Tenancy, TurnReport
 from lifecycle.demo.rewards import ResidueReward, advantages
-from lifecycle.demo.table import states_passed, turn_table
+from lifecycle.demo.table import adapter_table, notes, states_passed, turn_table
 from lifecycle.demo.train import divergence, policy_loss
 from lifecycle.errors import ConfigError
 from lifecycle.saver import Backup
@@ -180,52 +180,105 @@ def test_making_a_model_leaves_the_random_numbers_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_table_has_a_row_a_turn() -> None:
-    """States, rewards, MiB and differences are there; an adapter that is not in a turn leaves a gap."""
+def _tenancy(name: str, slot: int, turns: tuple[int, int] = (0, 0), weights: str = "0" * 64) -> Tenancy:
+    return Tenancy(name, slot + 1, slot, *turns, 2, 0.25, 0.5, weights)
+
+
+def _report(*turns: TurnReport, adapters: tuple[Tenancy, ...]) -> DemoReport:
+    return DemoReport(3.0, turns, adapters, "awake", Path("audit.jsonl"), "awake")
+
+
+def _printed(report: DemoReport, width: int) -> list[str]:
+    """As a terminal without colours, or a pipe, shows it."""
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(turn_table(report), adapter_table(report), sep="\n")
+    return stream.getvalue().splitlines()
+
+
+def test_the_tables_have_a_row_a_turn_and_a_row_an_adapter() -> None:
+    """States, rewards by slot, MiB and differences are there; a slot without an adapter has a dash."""
     turns = (
         TurnReport(0, ("awake", "sleeping", "offloaded-cpu", "awake"), {"a": 0.25}, 12 * MIB, MIB, 1e-6),
-        TurnReport(1, ("awake", "adapter-reconciling", "awake"), {"b": 0.5}, 24 * MIB, MIB, 0.5),
+        TurnReport(1, ("awake", "adapter-reconciling", "awake"), {"b": 0.5}, 24 * MIB, 2 * MIB, 0.5),
     )
-    stream = io.StringIO()
-    Console(file=stream, width=140).print(turn_table(DemoReport(3.0, turns, Path("audit.jsonl"), "awake")))
-    text = stream.getvalue()
+    report = _report(*turns, adapters=(_tenancy("a", 0), _tenancy("b", 1, (1, 1), "f" * 64)))
+    rows = [" ".join(line.split()) for line in _printed(report, 80)]
 
-    for shown in (
-        "awake>sleep>cpu>awake",
-        "awake(reconcile)",
-        "0.25",
-        "12.0",
-        "24.0",
-        "1.0e-06",
-        "5.0e-01",
-        "audit.jsonl",
-    ):
-        assert shown in text
+    assert "0 awake>sleep>cpu>awake a:0.25 - 12.0 1.0 1e-06" in rows
+    assert "1 awake* - b:0.50 24.0 2.0 5e-01!" in rows
+    assert "a 1 0 0-0 2 0.25 to 0.50 0000000000000000" in rows
+    assert "b 2 1 1-1 2 0.25 to 0.50 ffffffffffffffff" in rows
 
 
-@pytest.mark.parametrize(("difference", "is_marked"), [(1e-3, False), (2e-3, True)])
+@pytest.mark.parametrize(("slots", "lines"), [(4, 1), (16, 4)])
+def test_many_adapters_fit_a_terminal_of_80_columns(slots: int, lines: int) -> None:
+    """A turn of four slots is one line. More are below each other, each whole and in its column."""
+    states = ("awake", "sleeping", "offloaded-cpu", "adapter-reconciling", "offloaded-cpu", "adapter-reconciling",
+              "offloaded-cpu", "awake")  # fmt: skip
+    names = list("abcdefghijklmnop"[:slots])
+    turn = TurnReport(15, states, dict.fromkeys(names, 1.0), 22 * MIB, 48 * MIB, 4e-6)
+    printed = _printed(_report(turn, adapters=tuple(_tenancy(name, slot) for slot, name in enumerate(names))), 80)
+    shown = [line for line in printed if ":1.00" in line]
+
+    assert max(map(len, printed)) <= 80
+    assert len(shown) == lines
+    assert [word for line in shown for word in line.split() if ":" in word] == [f"{name}:1.00" for name in names]
+    assert len({line.index(f"{name}:") for name, line in zip(names[::4], shown, strict=True)}) == 1
+
+
+@pytest.mark.parametrize(("difference", "is_marked"), [(1e-3, False), (2e-3, True), (float("nan"), True)])
 def test_the_table_marks_a_difference_above_the_tolerance(*, difference: float, is_marked: bool) -> None:
-    """Red is what must not happen."""
+    """Red, and a mark that shows without colours, is what must not happen; no number is no agreement."""
     stream = io.StringIO()
-    report = DemoReport(1.0, (TurnReport(0, ("awake",), {"a": 0.5}, 0, 0, difference),), Path("log"), "awake")
+    report = _report(TurnReport(0, ("awake",), {"a": 0.5}, 0, 0, difference), adapters=(_tenancy("a", 0),))
     Console(file=stream, width=140, force_terminal=True).print(turn_table(report))
 
     assert ("\x1b[1;31m" in stream.getvalue()) is is_marked
+    assert (f"{difference:.0e}!" in stream.getvalue()) is is_marked
+    assert bool(report.disagreeing) is is_marked
+
+
+def test_the_notes_say_where_the_log_is_and_which_weights_came_out() -> None:
+    """The digest over all adapters depends on each of them, and not on the order in which they came."""
+    one, other = _tenancy("a", 0), _tenancy("b", 1, weights="f" * 64)
+    found = _report(adapters=(one, other))
+
+    assert found.weights == _report(adapters=(other, one)).weights
+    assert found.weights != _report(adapters=(one, replace(other, weights="e" * 64))).weights
+    assert found.weights != _report(adapters=(one, replace(other, adapter="c"))).weights
+    assert found.weights[:16] in notes(found)
+    assert "audit.jsonl" in notes(found)
+    assert max(len(line) for line in notes(found).splitlines()) <= 80
 
 
 def test_two_reconciles_in_a_row_are_two_excursions() -> None:
-    """The state between them is not repeated."""
+    """The state between them is not repeated; each is a star."""
     states = ("awake", "adapter-reconciling", "awake", "adapter-reconciling", "awake", "sleeping", "awake")
 
-    assert states_passed(states) == "awake(reconcile)(reconcile)>sleep>awake"
+    assert states_passed(states) == "awake**>sleep>awake"
 
 
 def test_the_report_is_plain_values() -> None:
     """What --json prints has exactly the documented keys."""
     turn = TurnReport(0, ("awake", "awake"), {"a": 0.25}, 1, 2, 1e-6)
-    found = DemoReport(3.0, (turn,), Path("audit.jsonl"), "awake").as_json()
+    report = _report(turn, adapters=(_tenancy("a", 0),))
+    found = report.as_json()
 
-    assert set(found) == {"seconds", "turns", "audit", "final_state"}
+    assert set(found) == {"seconds", "turns", "adapters", "reconcile", "weights", "audit", "final_state"}
+    assert found["weights"] == report.weights
+    assert found["adapters"] == [
+        {
+            "adapter": "a",
+            "registration_id": 1,
+            "slot": 0,
+            "first_turn": 0,
+            "last_turn": 0,
+            "steps": 2,
+            "first_reward": 0.25,
+            "last_reward": 0.5,
+            "weights": "0" * 64,
+        }
+    ]
     assert found["turns"] == [
         {
             "turn": 0,
