@@ -209,7 +209,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name_and_the_name_before_th
     synced, renamed = os.fsync, os.rename
 
     def fsync(descriptor: int) -> None:
-        calls.append(f"sync {Path(os.readlink(f'/proc/self/fd/{descriptor}')).name}")
+        calls.append(f"sync {Path(f'/proc/self/fd/{descriptor}').readlink().name}")
         synced(descriptor)
 
     def rename(source: Path, target: Path) -> None:

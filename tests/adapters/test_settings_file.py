@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from lifecycle.adapters import AdapterRegistry
 from lifecycle.adapters.settings import AdapterSettings
-from lifecycle.adapters.settings_file import read_config
+from lifecycle.adapters.settings_file import _File, read_config
 from lifecycle.adapters.settings_yaml import FILE_BYTES_MAX
 from lifecycle.errors import AdapterError
 from tests.adapters.world import SLOT_RANK, host, peft_directory
@@ -83,6 +84,16 @@ def test_what_is_left_out_is_not_given(tmp_path: Path) -> None:
         found = read_config("math", written(tmp_path, text))
         assert (found.rank, found.alpha, found.target_modules, found.seed) == (None, None, None, 0)
         assert found.settings == AdapterSettings()
+
+
+def test_the_example_of_the_guide_is_read(tmp_path: Path) -> None:
+    """docs/checkpoints.md shows a file that works, and every key is in it or named beside it."""
+    guide = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+    example = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    found = read_config("math", written(tmp_path, example[0]))
+
+    assert (found.rank, found.alpha, found.settings.num_step) == (16, 32.0, 200)
+    assert [key for key in _File.__struct_fields__ if f"{key}:" not in guide and f"`{key}`" not in guide] == []
 
 
 COUNTS = ("rank", "num_step", "num_epoch", "rollout_batch_size", "n_samples_per_prompt")
