@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from threading import current_thread, main_thread
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 BAD_OPTION: Final = 2
 INTERRUPTED: Final = 130
+TERMINATED: Final = 143
 FAILED: Final = 1
 LOG_NAME: Final = "audit.jsonl"
 
@@ -83,9 +86,10 @@ def demo(
 
 @contextmanager
 def _errors_told(out: Path) -> Iterator[None]:
-    """Turn errors into one line and an exit code."""
+    """What goes wrong inside is one line, and an exit code; so is a request to end."""
     try:
-        yield
+        with _terminates_cleanly():
+            yield
     except ConfigError as error:
         _stop(f"error: {error}", BAD_OPTION, error)
     except LifecycleError as error:
@@ -93,7 +97,30 @@ def _errors_told(out: Path) -> Iterator[None]:
     except KeyboardInterrupt as error:
         log = out / LOG_NAME
         done = f"what was done is in {log}" if log.exists() else "nothing was begun"
+        if isinstance(error, _Terminated):
+            _stop(f"terminated; {done}", TERMINATED, error)
         _stop(f"interrupted; {done}", INTERRUPTED, error)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: the run ends as it does on Ctrl-C."""
+
+
+@contextmanager
+def _terminates_cleanly() -> Iterator[None]:
+    """Inside, SIGTERM is an exception. Only a main thread can ask for that; elsewhere the signal is its owner's."""
+    if current_thread() is not main_thread():
+        yield
+        return
+
+    def end(_number: int, _frame: object) -> NoReturn:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _options(adapters: list[str], turns: int | None, **given: Any) -> DemoOptions:
@@ -128,6 +155,6 @@ def _show(report: DemoReport, *, as_json: bool) -> None:
     typer.echo(notes(report))
 
 
-def _stop(message: str, code: int, cause: BaseException) -> None:
+def _stop(message: str, code: int, cause: BaseException) -> NoReturn:
     typer.echo(" ".join(message.split()), err=True)
     raise typer.Exit(code) from cause

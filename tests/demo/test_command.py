@@ -250,8 +250,11 @@ def test_a_run_whose_rollouts_are_not_the_trainers_fails(tmp_path: Path, monkeyp
     assert result.stderr == "error: engine and trainer did not agree on the rollouts of turn 0\n"
 
 
-def test_an_interrupt_leaves_a_readable_log_and_nothing_else(tmp_path: Path) -> None:
-    """Ctrl-C in the middle of a run with files on disk: exit code 130, one line, a log that reads. FB-20."""
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_an_interrupt_leaves_a_readable_log_and_nothing_else(tmp_path: Path, number: int, code: int, told: str) -> None:
+    """Ended in the middle of a run with files on disk: its exit code, one line, a log that reads. FB-20."""
     # A shell's background jobs ignore the interrupt and hand that down; this one is to hear it wherever it runs.
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     program = (
@@ -269,14 +272,14 @@ def test_an_interrupt_leaves_a_readable_log_and_nothing_else(tmp_path: Path) -> 
     )
     while running.poll() is None and not (log.exists() and log.read_text().count('"wake_up"') >= 2):
         time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     try:
         output, errors = running.communicate(timeout=60)
     finally:
         running.kill()
     records = read_log(log)
 
-    assert running.returncode == 130, errors
-    assert (output, "Traceback" in errors, "interrupted" in errors) == ("", False, True)
+    assert running.returncode == code, errors
+    assert (output, "Traceback" in errors, told in errors) == ("", False, True)
     assert [one.name for one in tmp_path.iterdir()] == ["audit.jsonl"]
     assert verify_chain(records) == []
