@@ -26,6 +26,7 @@ from lifecycle import EventRefused, TrainerState, TransitionFailed
 from lifecycle.adapters import AdapterRegistry, AdapterSettings
 from lifecycle.adapters.checkpoint import MANIFEST_NAME, STATE_NAME, VALUES_NAME, WEIGHTS_NAME, Origin
 from lifecycle.adapters.checkpoint_read import read_manifest
+from lifecycle.adapters.folder import sha256_of
 from lifecycle.errors import AdapterError, UnreadableTensor
 from tests.adapters.world import host, read_by_peft
 from tests.lifecycle.slot_world import COUNTS, LAYOUTS, RESTING, SlotWorld, halving, make, make_for, same
@@ -484,6 +485,43 @@ def _flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
+
+
+ODD: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a list": lambda _: [],
+    "nothing": lambda _: {},
+    "a key too many": lambda found: found | {"extra": 1},
+    "a text for groups": lambda found: found | {"groups": "x"},
+    "no group": lambda found: found | {"groups": []},
+    "a group that is a number": lambda found: found | {"groups": [3]},
+    "a group without its settings": lambda found: found | {"groups": [{}]},
+    "a number for counts": lambda found: found | {"counts": 3},
+    "a count too many": lambda found: found | {"counts": {"x#step": 3}},
+    "a scheduler without progress": lambda found: found | {"scheduler": {"kind": "LambdaLR", "state": {}}},
+    "a tensor that is not there": lambda found: found | {"counts": {"!": "tensor", "name": "x"}},
+    "an unknown tag": lambda found: found | {"counts": {"!": "pickle", "items": []}},
+}
+"""Contents of optimizer.json that nobody has written, under a manifest that agrees with them."""
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_values_that_nobody_has_written_are_refused_before_a_byte_is(good: Path, tmp_path: Path, case: str) -> None:
+    """A manifest can be made up too."""
+    directory = tmp_path / "runs"
+    shutil.copytree(good, directory)
+    values = directory / "step_3" / VALUES_NAME
+    values.write_text(json.dumps(ODD[case](json.loads(values.read_text()))))
+    files = json.loads((directory / "step_3" / MANIFEST_NAME).read_text())["files"]
+    files[VALUES_NAME] = {"sha256": sha256_of(values.read_bytes()), "size_bytes": values.stat().st_size}
+    _change(directory, files=files)
+    made = make()
+    made.host.registry.register("a", resume=directory)
+    before = made.everything()
+    with pytest.raises(TransitionFailed) as caught:
+        made.trainer.reconcile_adapters()
+
+    assert isinstance(caught.value.cause, AdapterError)
+    assert same(before, made.everything())
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from lifecycle.adapters import AdapterRegistry, AdapterSettings, RegistryFileErr
 from lifecycle.adapters import saved as saved_module
 
 Change = Callable[[dict[str, Any]], object]
+_ORIGIN = {"adapter": "a", "registration_id": 1, "step": 3}
 
 
 def registry() -> AdapterRegistry:
@@ -149,6 +150,8 @@ def test_a_file_that_is_something_else_is_refused(file: Path, content: bytes) ->
         put("adapters", 0, "source", "alpha", value="8"),
         put("adapters", 0, "source", "seed", value=2**63),
         put("adapters", 0, "source", "identity", value={}),
+        put("adapters", 0, "source", "checkpoint", value={"origin": _ORIGIN, "manifest_sha256": "0" * 64}),
+        put("adapters", 0, "resumed_from", value={"adapter": "a", "registration_id": 1}),
         put("adapters", 0, "more", value=1),
         put("more", value=1),
         drop("batches"),
