@@ -22,11 +22,11 @@ _DIGITS: Final = 16
 def turn_table(report: DemoReport) -> Table:
     """One row a turn. Bytes in MiB."""
     table = _table(f"{len(report.turns)} turns in {report.seconds:.1f} s, mean reward by slot, bytes in MiB")
-    table.add_column("turn", justify="right", no_wrap=True)
-    table.add_column("states passed", no_wrap=True)
-    table.add_column("adapter:reward")
+    table.add_column("turn", justify="right", no_wrap=True, overflow="fold")
+    table.add_column("states passed", no_wrap=True, overflow="fold")
+    table.add_column("adapter:reward", overflow="fold")
     for name in ("host", "moved", "diff"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True, overflow="fold")
     slots = {one.adapter: one.slot for one in report.adapters}
     names = [_by_slot(turn, slots) for turn in report.turns]
     width = max(len(one) for turn in names for one in turn)
@@ -40,10 +40,10 @@ def turn_table(report: DemoReport) -> Table:
 def adapter_table(report: DemoReport) -> Table:
     """One row an adapter: who sat in which slot when, what it learned, and which weights came of it."""
     table = _table(f"{len(report.adapters)} adapters in {len(_slots(report))} slots, reconciled {report.reconcile}")
-    table.add_column("adapter")
+    table.add_column("adapter", overflow="fold")
     for name in ("id", "slot", "turns", "steps", "reward"):
-        table.add_column(name, justify="right")
-    table.add_column("final weights (sha256)")
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("final weights (sha256)", overflow="fold")
     for one in report.adapters:
         turns = f"{one.first_turn}-{one.last_turn}"
         reward = f"{one.first_reward:.2f} to {one.last_reward:.2f}"

@@ -226,6 +226,18 @@ def test_many_adapters_fit_a_terminal_of_80_columns(slots: int, lines: int) -> N
     assert len({line.index(f"{name}:") for name, line in zip(names[::4], shown, strict=True)}) == 1
 
 
+@pytest.mark.parametrize("width", [80, 60, 40])
+def test_a_terminal_that_knows_no_more_than_ascii_shows_the_tables(width: int) -> None:
+    """However narrow it is. What does not fit is folded; the digests stay whole."""
+    turn = TurnReport(0, ("awake", "sleeping", "offloaded-cpu", "awake"), {"a": 0.5, "b": 0.5}, MIB, MIB, 1e-6)
+    report = _report(turn, adapters=(_tenancy("a", 0, weights="7" * 64), _tenancy("b", 1)))
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Console(file=stream, width=width).print(turn_table(report), adapter_table(report), sep="\n")
+    stream.seek(0)
+
+    assert stream.read().count("7") == 16
+
+
 @pytest.mark.parametrize(("difference", "is_marked"), [(1e-3, False), (2e-3, True), (float("nan"), True)])
 def test_the_table_marks_a_difference_above_the_tolerance(*, difference: float, is_marked: bool) -> None:
     """Red, and a mark that shows without colours, is what must not happen; no number is no agreement."""
