@@ -196,9 +196,9 @@ def _own_versions(content: ContentFacts) -> frozenset[int]:
 _right_candidates = sources._candidates
 
 
-def _whatever_is_live(content: ContentFacts, facts: Facts) -> list[tuple[Source, str, str]]:
+def _whatever_is_live(content: ContentFacts, *, prefers_saver: bool) -> list[tuple[Source, str, str]]:
     live = [(Source.LIVE, "", "it is live")] if content.live is not None else []
-    return live + _right_candidates(content, facts)
+    return live + _right_candidates(content, prefers_saver=prefers_saver)
 
 
 def _overwritten_by_a_copy(facts: Facts) -> tuple[str, ...]:
