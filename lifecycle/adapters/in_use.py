@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from torch import Tensor
 
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter
+from lifecycle.adapters.records import LoadedAdapter
 from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.adapters.use_blocks import NO_SUCCESSOR_NAMED, Successor, UseBlocks, refuse_unsucceeded
 from lifecycle.errors import AdapterError
@@ -99,9 +100,14 @@ class InUse(AdapterHost):
             for name, tensor in self.slot_tensors(slot).items()
         }
 
-    def _trains(self, one: DesiredAdapter) -> bool:
+    @staticmethod
+    def _trains(one: DesiredAdapter) -> bool:
+        return not isinstance(one, LoadedAdapter) or one.trainable
+
+    def _is_trainable(self, one: DesiredAdapter) -> bool:
+        """What the registry says of a registration that is being loaded."""
         record = self.registry.find(one.name)
-        return record is None or record.settings.trainable
+        return record is None or record.adapter != one or record.settings.trainable
 
     def _held(self, name: str) -> DesiredAdapter:
         """A loaded adapter.

@@ -112,7 +112,13 @@ class PeftAdapters(InUse):
         """Record that the slot now holds this adapter: its rank, scale and targets. No bytes."""
         one = prepared.desired
         loaded = LoadedAdapter(
-            one.name, one.registration_id, one.slot, prepared.rank, prepared.alpha, prepared.target_modules
+            one.name,
+            one.registration_id,
+            one.slot,
+            prepared.rank,
+            prepared.alpha,
+            prepared.target_modules,
+            self._is_trainable(one),
         )
         self._loaded[one.name] = loaded
         self._set_scale(one.slot, prepared.alpha / prepared.rank)

@@ -131,8 +131,10 @@ class LoadedAdapter(DesiredAdapter):
         rank: the adapter's own rank.
         alpha: the scale is alpha / rank.
         target_modules: target names of the modules it has.
+        trainable: whether it was registered to be trained; remembered here, a registry may be lost.
     """
 
     rank: int
     alpha: float
     target_modules: tuple[str, ...]
+    trainable: bool = True

@@ -100,16 +100,16 @@ class Roster:
         if held.settings.save is not None:
             del self._saves[held.settings.save]
         heappush(self._free, held.adapter.slot)
-        record = replace(held, state=AdapterState.COMPLETED, source=None, released_from=released_from)
+        record = replace(held, state=AdapterState.COMPLETED, source=None, lost="", released_from=released_from)
         self._remember(record)
         return record
 
     def revive(self, record: AdapterRecord) -> None:
-        """Undo :meth:`complete`: *record* holds its slot again, which is free."""
+        """Undo :meth:`complete`: *record* holds its slot again, which is free. Its source is not remembered."""
         self._forget(record.adapter.registration_id)
         self._free.remove(record.adapter.slot)
         heapify(self._free)
-        self._hold(record)
+        self._hold(replace(record, lost="its slot was released, and its source was forgotten with it"))
 
     def _hold(self, record: AdapterRecord) -> None:
         self._live[record.adapter.name] = record

@@ -116,7 +116,13 @@ class SlotsHost(InUse):
         """Record that the slot now holds this adapter: its rank, scale and targets. No bytes."""
         one = prepared.desired
         self._loaded[one.name] = LoadedAdapter(
-            one.name, one.registration_id, one.slot, prepared.rank, prepared.alpha, prepared.target_modules
+            one.name,
+            one.registration_id,
+            one.slot,
+            prepared.rank,
+            prepared.alpha,
+            prepared.target_modules,
+            self._is_trainable(one),
         )
         self._used.scales[one.slot] = prepared.alpha / prepared.rank
         self._settle()

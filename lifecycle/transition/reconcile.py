@@ -96,29 +96,47 @@ def _apply_all(one: _Pass, to_load: tuple[str, ...], to_retire: tuple[str, ...])
 
 
 def _apply_each(one: _Pass, to_load: tuple[str, ...], to_retire: tuple[str, ...]) -> None:
-    """Each adapter by itself. One that is registered anew stays as it is if its new tensors cannot be loaded."""
-    replaced = set(to_load) & set(to_retire)
-    for name in to_retire:
-        if name not in replaced:
-            _attempt(one, name, "retire", lambda name=name: _retire(one, name))  # type: ignore[misc]
-    for name in to_load:
-        if name in replaced:
-            _attempt(one, name, "replace", lambda name=name: _replace(one, name))  # type: ignore[misc]
-        else:
-            _attempt(one, name, "load", lambda name=name: _load(one, _prepare(one, name)))  # type: ignore[misc]
+    """Each adapter by itself. One that is registered anew stays as it is if its new tensors cannot be loaded.
+
+    One whose slot is that of another which moves comes after it; those that take each other's slots go together.
+    """
+    for name in (name for name in to_retire if name not in to_load):
+        _attempt(one, (name,), "retire", lambda name=name: _retire(one, name))  # type: ignore[misc]
+    waiting = list(to_load)
+    while waiting:
+        names = _next_of(one, waiting)
+        _attempt(one, names, "load", lambda names=names: _put(one, names))  # type: ignore[misc]
+        waiting = [name for name in waiting if name not in names]
 
 
-def _attempt(one: _Pass, name: str, change: str, do: Callable[[], None]) -> None:
+def _next_of(one: _Pass, waiting: list[str]) -> tuple[str, ...]:
+    """The first whose slot is not that of one which waits itself; if there is none, a ring of them."""
+    tenants = {held.slot: name for name, held in one.host.loaded().items()}
+    before = {name: tenants.get(one.desired[name].slot) if name in one.desired else None for name in waiting}
+    for name in waiting:
+        if before[name] == name or before[name] not in waiting:
+            return (name,)
+    ring = [waiting[0]]
+    while (tenant := before[ring[-1]]) not in ring:
+        ring.append(str(tenant))
+    return tuple(ring[ring.index(str(tenant)) :])
+
+
+def _attempt(one: _Pass, names: tuple[str, ...], change: str, do: Callable[[], None]) -> None:
     """One change; if it fails, what it did is undone and noted. An interrupt, or wrong bytes, ends them all."""
     loaded, retired = list(one.loaded), list(one.retired)
     try:
-        with undone_by(_undo_of(one)), _named(name):
+        with undone_by(_undo_of(one)), _named(names[0]):
             do()
     except (DigestMismatch, UndoFailed):
         raise
     except Exception as error:  # noqa: BLE001 - it is reported with the adapter's name; the others go on
         one.loaded, one.retired = loaded, retired
-        one.failed.append(FailedAdapter(name, change, str(getattr(error, "why", error))))
+        culprit, why = getattr(error, "adapter", names[0]), str(getattr(error, "why", error))
+        for name in names:
+            told = why if name == culprit else f"it changes slots with {culprit!r}, which failed: {why}"
+            is_replaced = change == "load" and name in one.before
+            one.failed.append(FailedAdapter(name, "replace" if is_replaced else change, told))
 
 
 @contextmanager
@@ -159,10 +177,19 @@ def _prepare(one: _Pass, name: str) -> PreparedAdapter:
     return replace(prepared, record=resumed_record(one.parts, prepared.desired))
 
 
-def _replace(one: _Pass, name: str) -> None:
-    prepared = _prepare(one, name)
-    _retire(one, name)
-    _load(one, prepared)
+def _put(one: _Pass, names: tuple[str, ...]) -> None:
+    """Load adapters; of those that are replaced the old ones go first."""
+    prepared = []
+    for name in names:
+        with _named(name):
+            prepared.append(_prepare(one, name))
+    for name in names:
+        if name in one.before:
+            with _named(name):
+                _retire(one, name)
+    for each in prepared:
+        with _named(each.desired.name):
+            _load(one, each)
 
 
 def _retire(one: _Pass, name: str) -> None:
