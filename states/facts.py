@@ -116,6 +116,7 @@ class EngineFacts:
         stale: groups whose acknowledged version is not the trainer's, in sending order.
         extra: adapters it holds that the trainer no longer has.
         fenced: why it may not serve, empty when it may.
+        adapter_slots: how many adapters it holds at once; None when it does not say.
     """
 
     name: str
@@ -123,6 +124,7 @@ class EngineFacts:
     stale: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     fenced: str = ""
+    adapter_slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

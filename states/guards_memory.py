@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from states.facts import EngineFacts, Facts
-from states.names import RESTING, TrainerState
+from states.names import ADAPTER_PREFIX, RESTING, TrainerState
 from states.sources import comes_back, comes_back_as_it_is, decide_reads, keeps_a_copy_when_paused
 from states.verdict import Answer, Guard, guard
 
@@ -183,6 +183,21 @@ def engines_hold_their_weights_tag(facts: Facts) -> Answer:
         not asleep,
         f"weights released or unknown: {', '.join(asleep)}" if asleep else "every target holds its weights tag",
         'resume("weights") on these engines first',
+    )
+
+
+@guard()
+def engines_have_room_for_the_adapters(facts: Facts) -> Answer:
+    """No engine has to evict an adapter that is wanted for another one that is."""
+    names = [one.group.removeprefix(ADAPTER_PREFIX) for one in facts.contents if one.group.startswith(ADAPTER_PREFIX)]
+    full = [one for one in facts.engines if one.adapter_slots is not None and one.adapter_slots < len(names)]
+    told = [f"{one.name} holds {one.adapter_slots} adapter(s)" for one in full if _is_behind(one)]
+    return (
+        not told,
+        f"{', '.join(told)}; there are {len(names)} to send: {', '.join(names)}"
+        if told
+        else "every adapter has a slot",
+        "give these engines more adapter slots, or deregister adapters and reconcile",
     )
 
 

@@ -57,7 +57,7 @@ class Instance:
             self._lora = LoraSlots(model, slots=slots, rank=rank, target_modules=target_modules)
         except ValueError as error:
             raise EngineError(engine, f"{error}; name modules that the model has") from error
-        self._slots = slots
+        self.slots = slots
         self._slot_of: dict[str, int] = {}
         self.base = dict(model.named_parameters()) | dict(model.named_buffers())
         self._known_as = _every_name(model, self.base)
@@ -177,7 +177,7 @@ class Instance:
 
     def _slot_for(self, name: str) -> int:
         if name not in self._slot_of:
-            free = sorted(set(range(self._slots)) - set(self._slot_of.values()))
+            free = sorted(set(range(self.slots)) - set(self._slot_of.values()))
             if not free:
                 held = ", ".join(self.adapters())
                 raise EngineError(self._engine, f"no slot is free for {name}, loaded are {held}; unload one first")

@@ -111,8 +111,9 @@ class LocalEngine:
             versions = self._instance.content.versions()
             resident = frozenset(TAGS) - released
             return EngineReport(
-                self._instance.id, resident, released, versions, tags.device_bytes(), tags.mirror_bytes(), tags.names()
-            )
+                self._instance.id, resident, released, versions, tags.device_bytes(), tags.mirror_bytes(), tags.names(),
+                self._instance.slots,
+            )  # fmt: skip
 
     # content
 

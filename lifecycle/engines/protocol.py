@@ -49,6 +49,7 @@ class EngineReport:
             that leaves it empty counts as nothing.
         mirror_bytes: host memory that it takes for its weights when it releases them and gives back when it resumes.
         saver_tags: its tags in the saver that it shares with the trainer, empty when its memory is elsewhere.
+        adapter_slots: how many adapters it holds at once. More than that are never sent to it. None: it does not say.
     """
 
     instance_id: str
@@ -58,6 +59,7 @@ class EngineReport:
     device_bytes: Mapping[str, int] = field(default_factory=dict)
     mirror_bytes: int = 0
     saver_tags: tuple[str, ...] = ()
+    adapter_slots: int | None = None
 
 
 @runtime_checkable

@@ -123,6 +123,7 @@ def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], par
         stale=tuple(one.group for one in contents if fence or report.versions.get(one.group) != one.version),
         extra=_extra(report, groups),
         fenced=fence,
+        adapter_slots=report.adapter_slots,
     )
 
 

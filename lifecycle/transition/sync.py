@@ -14,7 +14,6 @@ from torch import Tensor
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.cleanup import clear_device_cache
 from lifecycle.engines.protocol import AdapterPayload, RolloutEngine
-from lifecycle.errors import EngineError
 from lifecycle.transition.parts import Parts, Undo, Work, nothing
 from lifecycle.transport import HoldsTransport
 from lifecycle.weights.leases import WeightLease
@@ -47,7 +46,7 @@ def send_weights(parts: Parts, work: Work) -> Undo:
     """Update every engine that is behind.
 
     Raises:
-        EngineError: an engine failed; it is fenced. Engines before it are up to date and stay so.
+        EngineError: an engine failed, or whatever it raises; it is fenced. Engines before it are and stay up to date.
     """
     behind = {one.name: one for one in work.facts.engines if one.stale or one.extra or one.fenced}
     promoted: set[str] = set()
@@ -102,7 +101,7 @@ def _fence(parts: Parts, engine: RolloutEngine, error: BaseException) -> None:
     parts.runtime.fences[engine.name] = f"a push failed: {error}"
     try:
         engine.abort_update()
-    except EngineError as abort_error:
+    except Exception as abort_error:  # noqa: BLE001 - whatever an engine raises, why the push failed is what is raised
         parts.runtime.fences[engine.name] += f"; the abort failed too: {abort_error}"
 
 

@@ -239,6 +239,10 @@ def _is_served_wrong(engine: EngineFacts) -> bool:
     return bool(engine.stale) or bool(engine.extra) or engine.fenced != ""
 
 
+def _adapters_in(facts: Facts) -> int:
+    return sum(one.group.startswith("adapter/") for one in facts.contents)
+
+
 def _update(state: str, facts: Facts) -> Ruling:
     targets = [one for one in facts.engines if _is_served_wrong(one)]
     if not targets:
@@ -248,6 +252,9 @@ def _update(state: str, facts: Facts) -> Ruling:
         "weights would be sent in the middle of a step": facts.step_open,
         "another model would be served as the actor": facts.active_model != "actor",
         "old or missing bytes would be sent": not all(readable_now(one) for one in facts.contents if one.group in sent),
+        "a wanted adapter would be evicted for another": any(
+            one.adapter_slots is not None and one.adapter_slots < _adapters_in(facts) for one in targets
+        ),
         "a write would go into released memory": any(one.weights_resident is not True for one in targets),
     }
     return _try("moves", state, _named(dangers))
