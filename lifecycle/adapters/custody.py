@@ -73,13 +73,15 @@ class Custody(StepCounts):
         """Where the first tensors of a registration come from.
 
         Raises:
-            AdapterError: the registration has ended, or its tensors were lost with an earlier process.
+            AdapterError: the registration has ended, or its source does not have its tensors: they were lost with an
+                earlier process, or it has trained since.
         """
         record = self.find(adapter.name)
         if record is None or record.adapter != adapter or record.state is AdapterState.COMPLETED:
             raise AdapterError(adapter.name, "this registration has ended; reconcile again")
-        if record.source is None:
-            raise AdapterError(adapter.name, f"{record.lost}; resupply() it, or deregister it")
+        lost = why_lost(record)
+        if record.source is None or lost:
+            raise AdapterError(adapter.name, f"{lost}; resupply() it, or deregister it")
         return record.source
 
     def resupply(
@@ -158,6 +160,13 @@ class Custody(StepCounts):
             self._move(name, AdapterEvent.RETIRE)
         self._decide(name, AdapterEvent.FREE_SLOT)
         return self._roster.complete(name, released_from)
+
+
+def why_lost(record: AdapterRecord) -> str:
+    """Why the tensors of a registration cannot be had from its source any more; empty when they can."""
+    if record.source is None or not record.has_trained:
+        return record.lost
+    return f"it had trained to step {record.step}, and its source has the tensors of step {record.source_step}"
 
 
 def unaccounted_of(host: AdapterHost | None) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from lifecycle.adapters.checkpoint import CheckpointSource, Origin
+from lifecycle.adapters.custody import why_lost
 from lifecycle.adapters.folder import FileIdentity
 from lifecycle.adapters.protocol import DesiredAdapter
 from lifecycle.adapters.records import AdapterRecord, BatchRecord, RegistrySnapshot
@@ -155,11 +156,10 @@ def read_registry(path: Path) -> RegistrySnapshot:
 
 
 def _plain_record(record: AdapterRecord) -> dict[str, Any]:
-    source, lost = record.source, record.lost
+    source, lost = record.source, why_lost(record)
     if source is not None and source.tensors is not None:
-        source, lost = None, "it was registered with tensors in memory, which a saved registry does not hold"
-    elif source is not None and record.has_trained:
-        lost = f"it had trained to step {record.step}, and its source has the tensors of step {record.source_step}"
+        lost = "it was registered with tensors in memory, which a saved registry does not hold"
+    if lost:
         source = None
     settings = record.settings
     plain = {name: getattr(record, name) for name in _Record.__struct_fields__}

@@ -12,12 +12,22 @@ import torch
 from torch import Tensor
 from torch.optim import Adam
 
-from lifecycle import EventRefused, HostArena, LifecycleConfig, MemoryAudit, TrainerLifecycle, TrainerState, Unchanged
+from lifecycle import (
+    EventRefused,
+    HostArena,
+    LifecycleConfig,
+    MemoryAudit,
+    TrainerLifecycle,
+    TrainerState,
+    TransitionFailed,
+    Unchanged,
+)
 from lifecycle.adapters import AdapterRegistry, DesiredAdapter, PeftAdapters
 from lifecycle.adapters.custody import unaccounted_of
 from lifecycle.errors import ConfigError
 from states import AdapterState
 from tests.adapters.world import factors, host
+from tests.lifecycle.slot_world import make
 
 
 @pytest.fixture
@@ -132,6 +142,27 @@ def test_a_registry_that_is_older_than_what_is_loaded_retires_nothing_that_it_mi
     with pytest.raises(EventRefused, match="c"):
         trainer.reconcile_adapters()
     assert registry.register("d").registration_id == 4
+
+
+def test_a_host_that_was_lost_does_not_bring_the_first_tensors_back_under_a_later_step() -> None:
+    """The registry outlived its trainer: what has trained since is given again, or its loss is said by name."""
+    registry = AdapterRegistry(slots=2)
+    lost = make(registry=registry)
+    registry.register("a", tensors=factors(1, 4), rank=4)
+    lost.trainer.reconcile_adapters()
+    registry.record_weight_update(["a"])
+    registry.record_batch_adapters(0, {"a": 1}, ["a"])
+    lost.train("a")
+    registry.mark_batch_trained(0)
+    new = make(registry=registry)
+    with pytest.raises(TransitionFailed, match=r"'a': it had trained to step 1.*of step 0; resupply\(\)"):
+        new.trainer.reconcile_adapters()
+
+    assert new.host.loaded() == {}
+    registry.resupply("a", tensors=factors(2, 4), rank=4)
+    new.trainer.reconcile_adapters()
+    assert list(new.host.loaded()) == ["a"]
+    assert registry.step_count("a") == 1
 
 
 @pytest.mark.parametrize("held", [DesiredAdapter("a", 1, 0), DesiredAdapter("a", 1, 2), DesiredAdapter("x", 5, 0)])
