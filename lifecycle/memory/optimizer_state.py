@@ -121,7 +121,8 @@ class OptimizerState:
 
     def _all(self) -> Iterator[tuple[str, object]]:
         for optimizer in self.optimizers:
-            for parameter, state in optimizer.state.items():
+            states = ((parameter, state) for parameter, state in optimizer.state.items() if isinstance(state, Mapping))
+            for parameter, state in states:
                 name = self._names.get(id(parameter), f"unnamed-{id(parameter)}")
                 for key, value in state.items():
                     yield f"{name}#{key}", value

@@ -87,7 +87,7 @@ class SlotState:
         self._state = optimizers
         self._slots = slots
         self._schedules = schedules
-        self._first = {id(group): dict(settings) for one in optimizers.optimizers for group, settings in _settings(one)}
+        self._first = {id(one): settings_of(one) for one in optimizers.optimizers}
 
     def tensors(self, slot: int) -> dict[str, Tensor]:
         """The tensors that are zero before the first step: moments and step counts, of parameters and of groups."""
@@ -145,9 +145,18 @@ class SlotState:
             told = f"{type(optimizer).__name__} of slot {slot}"
             if STEP in group and others:
                 found.append(f"{told}: the group's step counts for {others[0]} too, which stays")
+            first = self._first_of(optimizer, group)
+            found += [f"{told}: its group's {key!r} is new since the trainer was built" for key in _new(group, first)]
             if schedule is None or schedule.scheduler is None:
-                found += [f"{told}: {why}" for why in self._unknown_settings(group, shared=schedule is not None)]
+                found += [f"{told}: {why}" for why in _unknown_settings(group, first, shared=schedule is not None)]
+            found += [f"{told}: its state {key!r} is that of no parameter" for key in _ownerless(optimizer)]
         return (*found, *self._hidden(names))
+
+    def _first_of(self, optimizer: Optimizer, group: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a group's settings were, by its place: loading an optimizer's state puts another object there."""
+        place = next(number for number, one in enumerate(optimizer.param_groups) if one is group)
+        first = self._first[id(optimizer)]
+        return first[place] if place < len(first) else {}
 
     def _unknown_states(self, names: tuple[str, ...]) -> Iterator[tuple[str, str, str]]:
         dampened = {name for one, group, _ in self._groups(names) if group.get("dampening") for name in self._in(group)}
@@ -156,20 +165,6 @@ class SlotState:
                 why = _why_unknown(key, value, self._state.stepped(name), dampened=name in dampened)
                 if why:
                     yield name, key, why
-
-    def _unknown_settings(self, group: Mapping[str, Any], *, shared: bool) -> Iterator[str]:
-        first = self._first.get(id(group), {})
-        for key, value in group.items():
-            if key in ("params", STEP):
-                continue
-            if key == "lr" and not shared and "initial_lr" in group and not is_same(value, first.get(key, value)):
-                yield "a scheduler that was not declared (schedulers={slot: scheduler}) has changed its learning rate"
-            elif key in _SETTINGS:
-                continue
-            elif isinstance(value, Tensor):
-                yield f"its group has a tensor {key!r} of unknown meaning"
-            elif not is_same(value, first.get(key, value)):
-                yield f"its group's {key!r} has changed since the trainer was built, and its meaning is unknown"
 
     def _hidden(self, names: tuple[str, ...]) -> Iterator[str]:
         """Parameters that nothing steps, where an optimizer steps a tensor that is nobody's: a main copy, it seems."""
@@ -194,8 +189,34 @@ class SlotState:
         return found
 
 
-def _settings(optimizer: Optimizer) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    return zip(optimizer.param_groups, settings_of(optimizer), strict=True)
+def _unknown_settings(group: Mapping[str, Any], first: Mapping[str, Any], *, shared: bool) -> Iterator[str]:
+    for key, value in group.items():
+        if key in ("params", STEP):
+            continue
+        if key == "lr" and not shared and "initial_lr" in group and not is_same(value, first.get(key, value)):
+            yield "a scheduler that was not declared (schedulers={slot: scheduler}) has changed its learning rate"
+        elif key in _SETTINGS:
+            continue
+        elif isinstance(value, Tensor):
+            yield f"its group has a tensor {key!r} of unknown meaning"
+        elif not is_same(value, first.get(key, value)):
+            yield f"its group's {key!r} has changed since the trainer was built, and its meaning is unknown"
+
+
+def _new(group: Mapping[str, Any], first: Mapping[str, Any]) -> list[str]:
+    """Keys whose first value nobody has seen: a schedule that is put to its beginning leaves them as they are."""
+    return [key for key in group if key not in first and key not in _SETTINGS and key not in ("params", STEP)]
+
+
+def _is_empty(state: object) -> bool:
+    return isinstance(state, Mapping) and not state  # whoever looks for a state that is not there leaves one
+
+
+def _ownerless(optimizer: Optimizer) -> list[object]:
+    """Keys of the optimizer's state that are none of its parameters."""
+    held = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    found = ((key, one) for key, one in optimizer.state.items() if id(key) not in held)
+    return [list(key.shape) if isinstance(key, Tensor) else key for key, one in found if not _is_empty(one)]
 
 
 def _setter(holder: dict[str, Any], key: str, value: object) -> Callable[[], None]:

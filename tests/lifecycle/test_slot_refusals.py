@@ -60,6 +60,17 @@ def a_setting_that_moves(world: SlotWorld) -> str:
     return "'d' has changed"
 
 
+def a_setting_that_was_not_there(world: SlotWorld) -> str:
+    world.optimizers[0].param_groups[0]["momentum_of_all"] = 2.0
+    return "'momentum_of_all' is new"
+
+
+def state_of_no_parameter(world: SlotWorld) -> str:
+    state: dict[object, object] = world.optimizers[0].state  # type: ignore[assignment]
+    state["average"] = {"value": torch.ones(3)}
+    return "its state 'average' is that of no parameter"
+
+
 UNKNOWN: list[Callable[[SlotWorld], str]] = [
     an_unknown_tensor,
     a_moment_of_another_shape,
@@ -67,6 +78,8 @@ UNKNOWN: list[Callable[[SlotWorld], str]] = [
     a_count_that_is_no_count,
     a_tensor_of_the_group,
     a_setting_that_moves,
+    a_setting_that_was_not_there,
+    state_of_no_parameter,
 ]
 
 
@@ -185,6 +198,43 @@ def test_a_schedule_that_was_not_declared_refuses_once_it_has_moved() -> None:
         world.trainer.reconcile_adapters()
 
     assert "scheduler that was not declared" in refused.value.failed[0].because
+
+
+def test_nor_is_it_overlooked_when_the_optimizers_state_was_loaded_meanwhile() -> None:
+    """Loading puts other group objects into the optimizer; what the settings were is known by their place."""
+    world = make(slots=1, schedulers=None)
+    world.optimizers[0].load_state_dict(world.optimizers[0].state_dict())
+    world.trainer.prepare_optimizer()
+    with_tenant(world)
+
+    with pytest.raises(EventRefused, match="scheduler that was not declared"):
+        world.trainer.reconcile_adapters()
+
+
+@pytest.mark.parametrize("unknown", [a_setting_that_was_not_there, state_of_no_parameter])
+def test_a_declared_schedule_does_not_vouch_for_what_it_never_saw(unknown: Callable[[SlotWorld], str]) -> None:
+    """It puts back the settings that there were; what came later would be the next tenant's too."""
+    world = with_tenant(make(slots=1))
+    name = unknown(world)
+
+    with pytest.raises(EventRefused, match=name):
+        world.trainer.reconcile_adapters()
+
+
+def test_an_optimizer_whose_state_holds_something_else_than_states_can_be_attached() -> None:
+    """It is refused when a slot changes hands, not with an error from deep inside before that."""
+
+    def build(parameters: list[Tensor]) -> Optimizer:
+        optimizer = Adam(parameters, lr=0.01)
+        state: dict[object, object] = optimizer.state  # type: ignore[assignment]
+        state["count"] = 3
+        return optimizer
+
+    world = make(slots=1, scheduled=False, optimizer=build)
+    world.host.registry.register("A")
+
+    with pytest.raises(EventRefused, match="its state 'count' is that of no parameter"):
+        world.trainer.reconcile_adapters()
 
 
 def test_a_count_that_a_group_shares_with_other_parameters_refuses() -> None:
