@@ -66,9 +66,11 @@ class Saving(Asking):
         """
         from lifecycle.adapters.checkpoint_write import write_checkpoint  # noqa: PLC0415 - needs msgspec
 
-        adapter, record = registered(self._parts.adapters, name)
-        into, found_step = saves_to(name, directory, record), checked_step(name, step, record)
+        registered(self._parts.adapters, name)  # else the lease would be refused in other words
         with self.weights(f"save_checkpoint({name})", groups=[adapter_group(name)]) as lease:
+            # Only now nobody can take its slot: before, the name may have become another registration in another slot.
+            adapter, record = registered(self._parts.adapters, name)
+            into, found_step = saves_to(name, directory, record), checked_step(name, step, record)
             manifest, contents = self._take_checkpoint(adapter, record, found_step, lease)
         path = write_checkpoint(into, manifest, contents)
         told = {"adapter": name, "step": found_step, "bytes": sum(map(len, contents.values()))}

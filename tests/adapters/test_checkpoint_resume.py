@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import (
     CosineAnnealingLR,
@@ -633,3 +634,34 @@ def test_a_registration_whose_tensors_were_lost_is_supplied_from_a_checkpoint(go
 
     assert made.host.loaded()["a"].registration_id == 1
     assert same(straight.slot_state(0), made.slot_state(0))
+
+
+def test_a_name_that_becomes_another_registration_before_its_bytes_are_taken_is_saved_as_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, optimizer state, id and step are of one registration, also if its slot changes hands meanwhile."""
+    made = make(scheduled=False)
+    registry, lease = made.host.registry, made.trainer.weights
+    registry.register("x", seed=1)
+    registry.register("a", seed=2)
+    made.trainer.reconcile_adapters()
+
+    def after_a_swap(*given: Any, **settings: Any) -> Any:
+        monkeypatch.undo()
+        registry.deregister("a")
+        registry.deregister("x")
+        made.trainer.reconcile_adapters()
+        registry.register("a", seed=9)
+        made.trainer.reconcile_adapters()
+        made.train("a", 2)
+        registry.set_step("a", 2)
+        return lease(*given, **settings)
+
+    monkeypatch.setattr(made.trainer, "weights", after_a_swap)
+    path = made.trainer.save_checkpoint("a", tmp_path)
+    counts = [one for name, one in load_file(path / STATE_NAME).items() if name.endswith("#step")]
+
+    assert path.name == "step_2"
+    assert made.host.slot_of("a") == 0
+    assert read_manifest("a", path).registration_id == registry.desired()["a"].registration_id
+    assert {int(one) for one in counts} == {2}
