@@ -66,9 +66,14 @@ def parse_config(adapter: str, content: bytes) -> PeftConfig:
         raise AdapterError(adapter, f"{CONFIG_NAME} has r {rank!r}; a rank is an integer of at least 1")
     if not is_alpha(alpha):
         raise AdapterError(adapter, f"{CONFIG_NAME} has lora_alpha {alpha!r}; an alpha is a finite number above 0")
+    converted = float(alpha) * (math.sqrt(rank) if given.get("use_rslora") else 1.0)
+    if not is_alpha(converted):
+        raise AdapterError(
+            adapter, f"{CONFIG_NAME} has lora_alpha {alpha!r}: times sqrt({rank}) is not finite"
+        )
     return PeftConfig(
         rank=rank,
-        alpha=float(alpha) * (math.sqrt(rank) if given.get("use_rslora") else 1.0),
+        alpha=converted,
         target_modules=_targets(adapter, given.get("target_modules")),
         narrowed=any(given.get(key) for key in _NARROWING) or given.get("layers_to_transform") is not None,
     )

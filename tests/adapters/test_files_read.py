@@ -213,6 +213,7 @@ def test_a_malformed_configuration_is_refused(slots: PeftAdapters, directory: Pa
         ({"lora_alpha": 0}, "lora_alpha 0"),
         ({"lora_alpha": float("nan")}, "lora_alpha nan"),
         ({"lora_alpha": None}, "lora_alpha None"),
+        ({"lora_alpha": 1.7e308, "use_rslora": True}, "times sqrt(4) is not finite"),
         ({"target_modules": None}, "target_modules 'None'"),
         ({"target_modules": []}, "target_modules"),
         ({"target_modules": [1]}, "target_modules"),
