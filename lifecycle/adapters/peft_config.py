@@ -68,9 +68,7 @@ def parse_config(adapter: str, content: bytes) -> PeftConfig:
         raise AdapterError(adapter, f"{CONFIG_NAME} has lora_alpha {alpha!r}; an alpha is a finite number above 0")
     converted = float(alpha) * (math.sqrt(rank) if given.get("use_rslora") else 1.0)
     if not is_alpha(converted):
-        raise AdapterError(
-            adapter, f"{CONFIG_NAME} has lora_alpha {alpha!r}: times sqrt({rank}) is not finite"
-        )
+        raise AdapterError(adapter, f"{CONFIG_NAME} has lora_alpha {alpha!r}: times sqrt({rank}) is not finite")
     return PeftConfig(
         rank=rank,
         alpha=converted,
