@@ -169,6 +169,20 @@ def why_lost(record: AdapterRecord) -> str:
     return f"it had trained to step {record.step}, and its source has the tensors of step {record.source_step}"
 
 
+def refuse_ended(host: AdapterHost, adapter: DesiredAdapter) -> None:
+    """Refuse a registration that ended while it was loaded. To be asked when the host says that it is loaded.
+
+    Whoever deregisters it from then on finds it there, and its slot is kept until it is cleared. Before, its slot was
+    free at once, and an adapter without a registration would be trained and pushed.
+
+    Raises:
+        AdapterError: it has ended.
+    """
+    registry = getattr(host, "registry", None)
+    if isinstance(registry, Custody):
+        registry.source_of(adapter)
+
+
 def unaccounted_of(host: AdapterHost | None) -> tuple[str, ...]:
     """What a host holds and its registry has never known; nothing for a host that keeps its own books."""
     registry = getattr(host, "registry", None)

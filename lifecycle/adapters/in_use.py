@@ -78,6 +78,10 @@ class InUse(AdapterHost):
         """Those of the retired that are in use and have no successor among those that stay, sorted."""
         return self._blocks.unsucceeded(retired, self.desired())
 
+    def stranded(self) -> tuple[str, ...]:
+        """Those that were in use, are loaded no more, and whose named successor is not loaded either, sorted."""
+        return self._blocks.stranded()
+
     def frozen(self) -> frozenset[str]:
         """The loaded adapters that were registered to be served and never trained."""
         return frozenset(name for name, one in self.loaded().items() if not self._trains(one))

@@ -122,6 +122,9 @@ class ChoosesAdapters(Protocol):
     def unsucceeded(self, retired: Collection[str]) -> tuple[str, ...]:
         """Those of the retired that are in use and have no successor among those that stay, sorted."""
 
+    def stranded(self) -> tuple[str, ...]:
+        """Those that were in use, are loaded no more, and whose named successor is not loaded either, sorted."""
+
     def frozen(self) -> frozenset[str]:
         """The loaded adapters that are never trained."""
 

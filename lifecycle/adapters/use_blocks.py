@@ -96,11 +96,17 @@ class UseBlocks:
         """
         found = set()
         for block in self._blocks:
-            if block.adapter is None or block.adapter.name not in retired or not self._is_loaded(block.adapter):
+            applied = self._applied(block)
+            if applied is None or applied.name not in retired:
                 continue
             if block.successor is not None and block.successor not in staying:
-                found.add(block.adapter.name)
+                found.add(applied.name)
         return tuple(sorted(found))
+
+    def stranded(self) -> tuple[str, ...]:
+        """Those that a block applied, that are gone, and whose named successor is not there either, sorted."""
+        named = [block for block in self._blocks if block.adapter is not None and isinstance(block.successor, str)]
+        return tuple(sorted({block.adapter.name for block in named if block.adapter and self._applied(block) is None}))
 
     @contextmanager
     def _open(self, block: _Block) -> Iterator[None]:
@@ -113,12 +119,14 @@ class UseBlocks:
             self.settle()
 
     def _slot_of(self, block: _Block) -> int | None:
-        if block.adapter is None:
-            return None
-        if self._is_loaded(block.adapter):
-            return block.adapter.slot
-        successor = self._loaded().get(block.successor) if isinstance(block.successor, str) else None
-        return None if successor is None else successor.slot
+        applied = self._applied(block)
+        return None if applied is None else applied.slot
+
+    def _applied(self, block: _Block) -> DesiredAdapter | None:
+        """Its adapter, or whoever stands in for it; None for the base alone."""
+        if block.adapter is None or self._is_loaded(block.adapter):
+            return block.adapter
+        return self._loaded().get(block.successor) if isinstance(block.successor, str) else None
 
     def _is_loaded(self, one: DesiredAdapter) -> bool:
         held = self._loaded().get(one.name)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
+from lifecycle.adapters.custody import refuse_ended
+from lifecycle.adapters.protocol import AdapterHost, ChoosesAdapters, DesiredAdapter, PreparedAdapter
 from lifecycle.errors import AdapterError, ConfigError, DigestMismatch, SlotWriteError
 from lifecycle.outcome import FailedAdapter
 from lifecycle.transition.checkpoint import resumed_record
@@ -63,6 +64,7 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
     undo = _undo_of(one)
     with undone_by(undo):
         (_apply_each if keeps else _apply_all)(one, to_load, to_retire)
+        _refuse_stranded(one)
     gone = tuple(one.before[name] for name in one.retired)
     work.on_commit.append(lambda: host.freed(gone))
     work.on_commit.append(parts.forget_digests)
@@ -79,6 +81,13 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
     if one.failed:
         work.details["failed"] = tuple(sorted(one.failed, key=lambda each: each.name))
     return undo
+
+
+def _refuse_stranded(one: _Pass) -> None:
+    """Who is in use was retired for a successor that then could not be loaded: forward passes would go without any."""
+    for name in one.host.stranded() if isinstance(one.host, ChoosesAdapters) else ():
+        told = "".join(f"; {each.name}: {each.why}" for each in one.failed)
+        raise AdapterError(name, f"it is in use, and the successor that use() names is not loaded{told}")
 
 
 def _apply_all(one: _Pass, to_load: tuple[str, ...], to_retire: tuple[str, ...]) -> None:
@@ -212,6 +221,7 @@ def _load(one: _Pass, prepared: PreparedAdapter) -> None:
     parts.runtime.accumulated -= {group}
     version = parts.versions.renew(group)
     one.host.install(prepared)
+    refuse_ended(one.host, prepared.desired)
     parts.versions.digests[version] = digest(parts.own_bytes(group))
     note_written(parts, group, slot)
     one.loaded.append(prepared)

@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 from torch.optim import Adam
 
-from lifecycle import EventRefused, HostArena, LifecycleConfig, MemoryAudit, TrainerLifecycle, TrainerState
+from lifecycle import (
+    EventRefused,
+    HostArena,
+    LifecycleConfig,
+    MemoryAudit,
+    TrainerLifecycle,
+    TrainerState,
+    TransitionFailed,
+)
 from lifecycle.adapters import AdapterSettings, PeftAdapters
 from lifecycle.errors import AdapterError
 from tests.adapters.world import IDS, factors, host, llama, logits, peft_directory
@@ -193,6 +201,38 @@ def test_no_successor_can_be_named_on_purpose(world: World) -> None:
     assert world.made.slot_of("a") == 0
     assert torch.equal(alone, logits(llama()))
     assert torch.equal(still_alone, alone)
+
+
+def test_a_successor_that_has_taken_over_is_in_use(world: World) -> None:
+    """Retiring it inside the block would leave the base alone, which nobody named."""
+    world.load("b", 2)
+    with world.made.use("a", successor="b"):
+        world.retire("a")
+        before = logits(world.made.model)
+        world.made.registry.deregister("b")
+        with pytest.raises(EventRefused, match="to be retired while in use: b"):
+            world.trainer.reconcile_adapters()
+        assert torch.equal(logits(world.made.model), before)
+    world.trainer.reconcile_adapters()
+
+    assert world.made.loaded() == {}
+
+
+def test_a_successor_that_cannot_be_loaded_leaves_the_adapter_in_use_also_where_what_succeeds_is_kept(
+    world: World,
+) -> None:
+    """Forward passes would go without any adapter; the error says why the successor is not there."""
+    given = factors(2, 4)
+    world.made.registry.register("b", tensors=given, rank=4)
+    with world.made.use("a", successor="b"):
+        before = logits(world.made.model)
+        world.made.registry.deregister("a")
+        next(iter(given.values())).fill_(float("nan"))
+        with pytest.raises(TransitionFailed, match=r"'a': it is in use, and the successor.*b: .*NaN"):
+            world.trainer.reconcile_adapters(partial="keep")
+        assert torch.equal(logits(world.made.model), before)
+
+    assert list(world.made.loaded()) == ["a"]
 
 
 def test_a_successor_must_stay(world: World) -> None:

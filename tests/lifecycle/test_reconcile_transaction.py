@@ -224,3 +224,30 @@ def test_an_adapter_registered_anew_stays_as_it_is_when_its_new_tensors_cannot_b
     assert {key for key in before if before[key] != after[key]} == {"lora_a.2", "lora_b.2"}
     world.trainer.reconcile_adapters(partial="keep")
     assert world.host.loaded()["A"] == world.host.wanted["A"]
+
+
+@pytest.mark.parametrize("partial", [None, "keep"])
+def test_a_registration_that_ends_while_it_is_loaded_is_not_loaded(
+    partial: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its slot was free at once, since nobody held it: an adapter of no registration would be trained and pushed."""
+    world = make(scheduled=False)
+    registry, install, before = world.host.registry, world.host.install, world.slot_state(0)
+    registry.register("a", seed=1)
+
+    def ends_meanwhile(prepared: Any) -> None:
+        registry.deregister("a")
+        install(prepared)
+
+    monkeypatch.setattr(world.host, "install", ends_meanwhile)
+    if partial is None:
+        with pytest.raises(TransitionFailed, match="'a': this registration has ended"):
+            world.trainer.reconcile_adapters()
+    else:
+        outcome = world.trainer.reconcile_adapters(partial=partial)
+        assert isinstance(outcome, Moved)
+        assert [one.name for one in outcome.failed] == ["a"]
+
+    assert world.host.loaded() == {}
+    assert same(world.slot_state(0), before)
+    assert registry.snapshot().free_slots == (0, 1)
