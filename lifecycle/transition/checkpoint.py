@@ -57,8 +57,8 @@ def saves_to(name: str, directory: str | Path | None, record: AdapterRecord | No
     """
     if directory is None and record is not None:
         directory = record.settings.save
-    if not isinstance(directory, str | Path):
-        given = "no directory is given" if directory is None else f"directory is {type(directory).__name__}"
+    if not isinstance(directory, str | Path) or not str(directory):
+        given = "no directory is given" if directory in (None, "") else f"directory is {type(directory).__name__}"
         raise AdapterError(name, f"{given}; give one, or register the adapter with settings that have save")
     return Path(directory)
 

@@ -451,6 +451,8 @@ def test_an_adapter_that_is_not_loaded_or_has_no_directory_is_refused(tmp_path: 
         made.trainer.save_checkpoint("b", tmp_path)
     with pytest.raises(AdapterError, match="register the adapter with settings that have save"):
         made.trainer.save_checkpoint("a")
+    with pytest.raises(AdapterError, match="no directory is given"):
+        made.trainer.save_checkpoint("a", "", step=1)
 
 
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
