@@ -136,7 +136,7 @@ class StepCounts(RegistryReader, ABC):
             raise AdapterError(name, f"step is {step!r}; give an integer of at least 0")
         with self._lock:
             record = self._held(name, AdapterEvent.SET_STEP)
-            self._roster.put(replace(record, step=step, start_step=step, source_step=step))
+            self._roster.put(replace(record, step=step, start_step=step, source_step=step, changed=False))
 
 
 def _may_count(record: AdapterRecord, adapter: DesiredAdapter) -> bool:

@@ -119,8 +119,20 @@ class Custody(StepCounts):
             if source.checkpoint is not None and source.checkpoint.origin.step != record.step:
                 told = f"{source.checkpoint.path} is of step {source.checkpoint.origin.step}, it is at {record.step}"
                 raise AdapterError(name, f"{told}; set_step() it first")
-            self._roster.put(replace(record, source=source, source_step=record.step, lost=""))
+            self._roster.put(replace(record, source=source, source_step=record.step, lost="", changed=False))
             return record.adapter
+
+    def note_changed(self, adapters: Iterable[DesiredAdapter]) -> None:
+        """Called by the trainer: it has changed the tensors of these registrations, and their sources have the old ones.
+
+        Steps are not counted by it, see :meth:`mark_batch_trained`. Others than those that hold a slot are skipped.
+        """
+        with self._lock:
+            for adapter in adapters:
+                record = self._roster.live().get(adapter.name)
+                is_it = record is not None and record.adapter.registration_id == adapter.registration_id
+                if record is not None and is_it and not record.changed:
+                    self._roster.put(replace(record, changed=True))
 
     def _account_for(self, held: Iterable[DesiredAdapter]) -> None:
         """Note what a host holds that this registry, which has loaded nothing there yet, does not know."""
@@ -166,7 +178,8 @@ def why_lost(record: AdapterRecord) -> str:
     """Why the tensors of a registration cannot be had from its source any more; empty when they can."""
     if record.source is None or not record.has_trained:
         return record.lost
-    return f"it had trained to step {record.step}, and its source has the tensors of step {record.source_step}"
+    told = f"to step {record.step}" if record.step != record.source_step else "without its steps being counted"
+    return f"it had trained {told}, and its source has the tensors of step {record.source_step}"
 
 
 def refuse_ended(host: AdapterHost, adapter: DesiredAdapter) -> None:
@@ -181,6 +194,14 @@ def refuse_ended(host: AdapterHost, adapter: DesiredAdapter) -> None:
     registry = getattr(host, "registry", None)
     if isinstance(registry, Custody):
         registry.source_of(adapter)
+
+
+def note_changed(host: AdapterHost | None, names: Iterable[str]) -> None:
+    """Tell the host's registry whose tensors a step has changed; a host that keeps its own books is not told."""
+    registry = getattr(host, "registry", None)
+    if host is not None and isinstance(registry, Custody):
+        loaded = host.loaded()
+        registry.note_changed(loaded[name] for name in names if name in loaded)
 
 
 def unaccounted_of(host: AdapterHost | None) -> tuple[str, ...]:

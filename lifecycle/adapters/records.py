@@ -29,6 +29,7 @@ class AdapterRecord:
         num_step: steps after which it is deregistered, given or resolved; None while it is not known.
         resumed_from: the registration, of an earlier run or of this one, whose checkpoint it began with.
         lost: why its tensors cannot be loaded from its source any more; empty when they can.
+        changed: whether a trainer changed its tensors since they were loaded, whoever counts its steps.
     """
 
     adapter: DesiredAdapter
@@ -43,11 +44,12 @@ class AdapterRecord:
     num_step: int | None = None
     lost: str = ""
     resumed_from: Origin | None = None
+    changed: bool = False
 
     @property
     def has_trained(self) -> bool:
         """Whether its tensors are no longer those of its source."""
-        return self.step != self.source_step
+        return self.changed or self.step != self.source_step
 
 
 @dataclass(frozen=True, slots=True)

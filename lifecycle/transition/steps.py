@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lifecycle.adapters.custody import note_changed
 from lifecycle.errors import ConfigError, LifecycleError
 from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.digests import digest
-from states import ACTOR, BUFFERS, FROZEN_BASE, TRAINABLE_BASE, Strategy, Verify
+from states import ACTOR, ADAPTER_PREFIX, BUFFERS, FROZEN_BASE, TRAINABLE_BASE, Strategy, Verify
 
 
 def names_of(what: str, given: Iterable[str]) -> tuple[str, ...]:
@@ -104,6 +105,8 @@ def renew(parts: Parts, groups: tuple[str, ...]) -> tuple[str, ...]:
         elif not _renew_if_changed(parts, group, compare=group == FROZEN_BASE):
             continue
         renewed.append(group)
+    adapters = (group.removeprefix(ADAPTER_PREFIX) for group in renewed if group.startswith(ADAPTER_PREFIX))
+    note_changed(parts.adapters, adapters)
     return tuple(renewed)
 
 

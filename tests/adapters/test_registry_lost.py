@@ -17,6 +17,7 @@ from lifecycle import (
     HostArena,
     LifecycleConfig,
     MemoryAudit,
+    Moved,
     TrainerLifecycle,
     TrainerState,
     TransitionFailed,
@@ -163,6 +164,23 @@ def test_a_host_that_was_lost_does_not_bring_the_first_tensors_back_under_a_late
     new.trainer.reconcile_adapters()
     assert list(new.host.loaded()) == ["a"]
     assert registry.step_count("a") == 1
+
+
+def test_nor_does_it_where_nobody_counted_the_steps(tmp_path: Path) -> None:
+    """The trainer says what it has changed; a registry that is loaded again knows it too."""
+    world = make(registry=AdapterRegistry(slots=2))
+    for seed, name in enumerate("ab"):
+        world.host.registry.register(name, seed=seed)
+    world.trainer.reconcile_adapters()
+    world.train("a")
+    world.host.registry.save(tmp_path / "registry.json")
+    new = make(registry=AdapterRegistry.load(tmp_path / "registry.json"))
+    outcome = new.trainer.reconcile_adapters(partial="keep")
+
+    assert isinstance(outcome, Moved)
+    assert [one.name for one in outcome.failed] == ["a"]
+    assert "it had trained without its steps being counted" in outcome.failed[0].why
+    assert list(new.host.loaded()) == ["b"]
 
 
 @pytest.mark.parametrize("held", [DesiredAdapter("a", 1, 0), DesiredAdapter("a", 1, 2), DesiredAdapter("x", 5, 0)])
