@@ -123,7 +123,7 @@ class Custody(StepCounts):
             return record.adapter
 
     def note_changed(self, adapters: Iterable[DesiredAdapter]) -> None:
-        """Called by the trainer: it has changed the tensors of these registrations, and their sources have the old ones.
+        """Called by the trainer: it has changed the tensors of these registrations; their sources have the old ones.
 
         Steps are not counted by it, see :meth:`mark_batch_trained`. Others than those that hold a slot are skipped.
         """

@@ -92,9 +92,9 @@ def _is_simple(value: object) -> bool:
 
 
 def _are_simple(values: Iterable[object]) -> bool:
-    return all([type(one) in _ATOMS or _is_simple(one) for one in values])
+    return all([type(one) in _ATOMS or _is_simple(one) for one in values])  # noqa: C419 - half the time of a generator
 
 
 def _are_names(names: Iterable[object]) -> bool:
     """Whether these keys are texts, and none is the name of a secret."""
-    return all([type(name) in _TEXTS and not names_a_secret(str(name)) for name in names])
+    return all([type(name) in _TEXTS and not names_a_secret(str(name)) for name in names])  # noqa: C419 - as above
