@@ -161,9 +161,7 @@ class PeftAdapters(InUse):
 
         A name that has been registered anew since is skipped, its new tensors have not been sent.
         """
-        wanted = self.registry.desired()
-        current = {name for name, one in self._loaded.items() if wanted.get(name, _desired(one)) == _desired(one)}
-        self.registry.record_weight_update(name for name in names if name in current)
+        self.registry.record_weight_update([_desired(self._loaded[name]) for name in names if name in self._loaded])
 
     def export(
         self, name: str, read: Callable[[str], Tensor]

@@ -8,7 +8,7 @@ from lifecycle.adapters.protocol import DesiredAdapter
 from lifecycle.adapters.records import AdapterRecord, BatchRecord, RegistrySnapshot
 from lifecycle.adapters.refusals import AdapterRefused
 from lifecycle.adapters.roster import Roster
-from lifecycle.errors import AdapterError
+from lifecycle.errors import AdapterError, ConfigError
 from states.adapters import AdapterEvent, AdapterRefusal, AdapterState, decide_adapter
 
 SERVED = (AdapterState.ACTIVE, AdapterState.RETIRING)
@@ -58,7 +58,13 @@ class RegistryReader:
         return record.step
 
     def slot_version(self, slot: int) -> int:
-        """How often weights were pushed from a slot. It never goes back, whoever has the slot."""
+        """How often weights were pushed from a slot. It never goes back, whoever has the slot.
+
+        Raises:
+            ConfigError: there is no such slot.
+        """
+        if isinstance(slot, bool) or not isinstance(slot, int) or not 0 <= slot < self.slots:
+            raise ConfigError(f"slot is {slot!r}; there are {self.slots} slots, from 0")
         with self._lock:
             return self._roster.slot_versions[slot]
 

@@ -193,9 +193,15 @@ class AdapterRegistry(Custody):
 
         Returns:
             The names that were not skipped, sorted.
+
+        Raises:
+            ConfigError: one name instead of several, or something that is no adapter. Nothing was changed.
         """
+        given = () if isinstance(adapters, str) else tuple(adapters)
+        if isinstance(adapters, str) or not all(isinstance(one, str | DesiredAdapter) for one in given):
+            raise ConfigError(f"{adapters!r} are no adapters; give several, each a name or a registration")
         with self._lock:
-            updated = sorted({name for one in adapters if (name := self._served(one)) is not None})
+            updated = sorted({name for one in given if (name := self._served(one)) is not None})
             for name in updated:
                 self._move(name, AdapterEvent.WEIGHTS_PUSHED)
                 self._roster.slot_versions[self._roster.live()[name].adapter.slot] += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from lifecycle.adapters import AdapterRegistry, AdapterSettings, DesiredAdapter,
 from lifecycle.adapters import roster as registry_module
 from lifecycle.errors import AdapterError, ConfigError
 from states import AdapterState
-from tests.adapters.world import registry_of
+from tests.adapters.world import host, load, registry_of
 
 BAD_NAMES = [
     "", ".", "..", "a/b", "../a", "/a", "a\\b", "a b", "a\n", "a\x00", "a\x1b[0m", "\u202ea", "ä", "a" * 129, "a:b",
@@ -213,6 +214,47 @@ def test_a_push_of_an_older_registration_does_not_reach_the_newer_one() -> None:
     assert (late, state) == ((), AdapterState.PENDING)
     assert registry.record_weight_update([new, "a", "nobody"]) == ("a",)
     assert registry.slot_version(new.slot) == 1
+
+
+def test_a_host_reports_registrations_so_that_a_name_that_changes_hands_meanwhile_is_not_promoted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What an engine has committed is of the adapter that is loaded, not of whoever has its name by then."""
+    made = host()
+    registry, record = made.registry, made.registry.record_weight_update
+    registry.register("a")
+    load(made, "a")
+
+    def late(given: Iterable[Any]) -> tuple[str, ...]:
+        registry.deregister("a")
+        registry.retire_adapters()
+        registry.free_slot("a")
+        registry.register("a")
+        return record(given)
+
+    monkeypatch.setattr(registry, "record_weight_update", late)
+    made.pushed(("a",))
+
+    assert registry.adapter_state("a") is AdapterState.PENDING
+    assert registry.slot_version(0) == 0
+
+
+@pytest.mark.parametrize("given", ["ab", [1], [None]])
+def test_a_push_of_what_is_no_adapter_is_refused(given: Any) -> None:
+    """One name is no list of names: its letters would be others."""
+    registry = registry_of("a", "b")
+    before = registry.snapshot()
+    with pytest.raises(ConfigError, match="are no adapters; give several"):
+        registry.record_weight_update(given)
+
+    assert registry.snapshot() == before
+
+
+@pytest.mark.parametrize("slot", [-1, 3, True, "0", None])
+def test_a_slot_that_there_is_not_has_no_version(slot: Any) -> None:
+    """Slots are counted from 0, and none from the end."""
+    with pytest.raises(ConfigError, match="there are 3 slots"):
+        registry_of("a").slot_version(slot)
 
 
 def test_a_retiring_adapter_is_served_until_it_is_demoted() -> None:
