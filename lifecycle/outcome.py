@@ -55,6 +55,10 @@ class Moved(NotABool):
         found = dict(self.details).get("failed", ())
         return found if isinstance(found, tuple) else ()
 
+    def __str__(self) -> str:
+        took = f"{self.moved_bytes:,} bytes moved in {self.duration_s:.3f} s"
+        return f"{self.event} ({self.edge}): {self.source} to {self.target}, {took}"
+
 
 @dataclass(frozen=True, slots=True)
 class Unchanged(NotABool):
@@ -67,6 +71,19 @@ class Unchanged(NotABool):
 
     event: TrainerEvent
     state: TrainerState
+
+    @property
+    def failed(self) -> tuple[FailedAdapter, ...]:
+        """None: nothing was tried."""
+        return ()
+
+    @property
+    def moved_bytes(self) -> int:
+        """0: nothing was copied."""
+        return 0
+
+    def __str__(self) -> str:
+        return f"{self.event}: nothing to do, the trainer is {self.state}"
 
 
 Outcome = Moved | Unchanged

@@ -111,8 +111,8 @@ ADAPTER_TABLE: Final[tuple[AdapterRow, ...]] = (
 
 _BECAUSE: Final[Mapping[AdapterState | None, str]] = {
     None: "it is not registered",
-    _S.PENDING: "it is already registered and waits for its first push",
-    _S.ACTIVE: "it is already registered and active",
+    _S.PENDING: "it is registered and waits for its first push",
+    _S.ACTIVE: "it is registered and active",
     _S.RETIRING: "it is retiring",
     _S.CLEANUP: "it is still cleaning up",
     _S.COMPLETED: "it has been cleaned up",
@@ -124,6 +124,10 @@ _REMEDY: Final[Mapping[AdapterState | None, str]] = {
     _S.RETIRING: "it is cleaned up by the next reconcile; register it again after that",
     _S.CLEANUP: "its slot is freed by the next reconcile; register it again after that",
     _S.COMPLETED: "register it anew",
+}
+_OTHER_BECAUSE: Final[Mapping[tuple[AdapterState | None, AdapterEvent], str]] = {
+    (_S.PENDING, _E.REGISTER): "it is already registered and waits for its first push",
+    (_S.ACTIVE, _E.REGISTER): "it is already registered and active",
 }
 _OTHER_REMEDY: Final[Mapping[tuple[AdapterState | None, AdapterEvent], str]] = {
     (_S.PENDING, _E.REGISTER): "deregister it first, or use another name",
@@ -158,7 +162,10 @@ def decide_adapter(
             if row.needs_trainable and not trainable:
                 return AdapterRefusal(state, event, _FROZEN, _FROZEN_REMEDY)
             return row.target
-    return AdapterRefusal(state, event, _BECAUSE[state], _OTHER_REMEDY.get((state, event), _REMEDY[state]))
+    asked = (state, event)
+    return AdapterRefusal(
+        state, event, _OTHER_BECAUSE.get(asked, _BECAUSE[state]), _OTHER_REMEDY.get(asked, _REMEDY[state])
+    )
 
 
 def check_adapter_table(table: tuple[AdapterRow, ...]) -> None:

@@ -133,7 +133,8 @@ def _is_there(adapter: str, target: Path, manifest: Manifest) -> bool:
     if found.content == manifest.content:
         return True
     why = f"{target} holds another checkpoint of this step; nothing is overwritten"
-    raise AdapterError(adapter, f"{why}. Save to another directory, or move that one away")
+    remedy = "Count its steps (mark_batch_trained or set_step), save to another directory, or move that one away"
+    raise AdapterError(adapter, f"{why}. {remedy}")
 
 
 def _is_ours(adapter: str, target: Path) -> bool:

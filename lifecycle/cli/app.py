@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -15,11 +17,24 @@ from lifecycle.errors import LifecycleError
 
 app = typer.Typer(
     name="adapter-lifecycle",
-    help="An explicit state machine for the memory of a colocated RL trainer with LoRA adapters.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:  # noqa: FBT001 - typer's callback
+    if asked:
+        typer.echo(version("adapter-lifecycle"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,  # noqa: FBT002
+) -> None:
+    """An explicit state machine for the memory of a colocated RL trainer with LoRA adapters."""
+
 
 # One line a command. Their modules import heavy packages inside the function only.
 app.command()(bench)

@@ -85,6 +85,10 @@ class WeightLease(Mapping[str, Tensor]):
         record = self._record
         if record.closed:
             raise LeaseError(f"the lease of {self.holder} is closed, {name} is not read; open a new one with weights()")
+        if name not in self._tensors:
+            raise KeyError(
+                f"{name} is none of the {len(self)} tensors of this lease; iterating over it gives their names"
+            )
         tensor, read = self._tensors[name]
         found = self._read(name, tensor, read)
         record.hand(name, read, found)

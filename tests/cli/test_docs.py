@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 from typer.testing import CliRunner
@@ -48,3 +49,11 @@ def test_a_directory_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> 
 
     assert result.exit_code == 1
     assert "Choose another directory with --out" in result.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    """The first thing that a bug report is asked for."""
+    result = RUNNER.invoke(app, ["--version"])
+
+    assert result.exit_code == 0
+    assert result.stdout.strip() == version("adapter-lifecycle")

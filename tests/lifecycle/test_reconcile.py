@@ -188,3 +188,19 @@ def test_explain_says_which_edge_a_reconcile_would_take() -> None:
     world.host.register("C", 2)
 
     assert world.trainer.explain("reconcile_adapters").edge == "backs-up-actor"
+
+
+def test_an_outcome_reads_as_a_sentence_and_nothing_to_do_failed_nowhere() -> None:
+    """A loop that reads ``failed`` need not ask first whether anything was done."""
+    world = make_world()
+    slept, again = world.trainer.sleep(), world.trainer.reconcile_adapters(partial="keep")
+
+    assert str(slept).startswith("sleep (quiesces): awake to sleeping, 0 bytes moved in ")
+    assert (again.failed, again.moved_bytes) == ((), 0)
+    assert str(again) == "reconcile_adapters: nothing to do, the trainer is sleeping"
+
+
+def test_a_lease_says_which_names_it_has() -> None:
+    """Not a bare KeyError."""
+    with make_world().trainer.weights() as lease, pytest.raises(KeyError, match="nope is none of the"):
+        lease["nope"]
