@@ -95,19 +95,25 @@ def renew(parts: Parts, groups: tuple[str, ...]) -> tuple[str, ...]:
     Returns:
         The groups that took a new id.
     """
-    renewed = []
+    renewed, versions = [], parts.versions
+    before = {group: _digest_of(parts, group) for group in groups}
     unread = {TRAINABLE_BASE, BUFFERS}
     if parts.config.verify == Verify.OFF:
         unread |= set(groups) - {FROZEN_BASE}
     for group in groups:
         if group in unread:
-            parts.versions.renew(group)
+            versions.renew(group)
         elif not _renew_if_changed(parts, group, compare=group == FROZEN_BASE):
             continue
         renewed.append(group)
-    adapters = (group.removeprefix(ADAPTER_PREFIX) for group in renewed if group.startswith(ADAPTER_PREFIX))
+    changed = (group for group in renewed if before[group] is None or before[group] != _digest_of(parts, group))
+    adapters = [group.removeprefix(ADAPTER_PREFIX) for group in changed if group.startswith(ADAPTER_PREFIX)]
     note_changed(parts.adapters, adapters)
     return tuple(renewed)
+
+
+def _digest_of(parts: Parts, group: str) -> str | None:
+    return parts.versions.digests.get(parts.versions.wanted[group])
 
 
 def _renew_if_changed(parts: Parts, group: str, *, compare: bool) -> bool:

@@ -183,6 +183,26 @@ def test_nor_does_it_where_nobody_counted_the_steps(tmp_path: Path) -> None:
     assert list(new.host.loaded()) == ["b"]
 
 
+def test_a_step_that_changed_nothing_leaves_the_source_as_good_as_it_was() -> None:
+    """A checkpoint of the base alone, or a step that was aborted before it began, is no reason to ask for tensors."""
+    world = make(registry=AdapterRegistry(slots=2))
+    registry = world.host.registry
+    registry.register("a", seed=1)
+    world.trainer.reconcile_adapters()
+    with world.trainer.loading_checkpoint():
+        pass
+    world.trainer.begin_step(["a"])
+    world.trainer.abort_step()
+    untouched = registry.find("a")
+    world.train("a")
+    trained = registry.find("a")
+
+    assert untouched is not None
+    assert not untouched.has_trained
+    assert trained is not None
+    assert trained.has_trained
+
+
 @pytest.mark.parametrize("held", [DesiredAdapter("a", 1, 0), DesiredAdapter("a", 1, 2), DesiredAdapter("x", 5, 0)])
 def test_ids_that_cannot_be_told_apart_are_refused(held: DesiredAdapter) -> None:
     """Registered first and connected then: id 1 would be two adapters, and one served as the other."""
