@@ -251,3 +251,26 @@ def test_a_registration_that_ends_while_it_is_loaded_is_not_loaded(
     assert world.host.loaded() == {}
     assert same(world.slot_state(0), before)
     assert registry.snapshot().free_slots == (0, 1)
+
+
+def test_a_kept_model_has_its_adapters_again_when_their_retirement_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kept copy goes with the adapter that it is of, and comes back with it, bit for bit."""
+    world = make(scheduled=False)
+    world.host.registry.register("a", seed=1)
+    world.trainer.reconcile_adapters()
+    world.trainer.keep_model("old_actor")
+    kept = dict(world.trainer.snapshots.versions("old_actor"))
+    wanted = world.slot_state(0)
+    world.train("a")
+    world.host.registry.deregister("a")
+    world.host.registry.register("b", seed=2)
+    break_install(world, monkeypatch, "b")
+    with pytest.raises(TransitionFailed):
+        world.trainer.reconcile_adapters()
+
+    assert "adapter/a" in kept
+    assert dict(world.trainer.snapshots.versions("old_actor")) == kept
+    world.trainer.switch_model("old_actor")
+    weights = [one for one in wanted if one.endswith(".weight")]
+    assert weights
+    assert all(same(world.slot_state(0)[one], wanted[one]) for one in weights)
