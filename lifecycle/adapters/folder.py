@@ -24,6 +24,7 @@ CONFIG_BYTES_MAX: Final = 2**20
 WEIGHTS_NAME: Final = "adapter_model.safetensors"
 WEIGHTS_BYTES_MAX: Final = 2**34
 
+_GIVE: Final = "give the directory that holds the files, and one that may be read"
 _PICKLES: Final = ("adapter_model.bin", "adapter_model.pt", "adapter_model.pth")
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not waiting for the writer of a pipe.
@@ -82,9 +83,9 @@ class Folder:
             self.place = os.path.realpath(directory, strict=True)
             self._descriptor = os.open(self.place, _FOLDER)
         except (FileNotFoundError, NotADirectoryError):
-            raise AdapterError(adapter, f"{directory} is no directory") from None
+            raise AdapterError(adapter, f"{directory} is no directory; {_GIVE}") from None
         except (OSError, ValueError) as error:  # ValueError: a null character
-            raise AdapterError(adapter, f"{directory} is no directory that can be opened: {error}") from error
+            raise AdapterError(adapter, f"{directory} is no directory that can be opened: {error}; {_GIVE}") from error
 
     def refuse_pickles(self) -> None:
         """Say so when the weights are there as a pickle only.

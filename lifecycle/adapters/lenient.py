@@ -137,8 +137,9 @@ class LenientRegistry:
         missing = sorted(steps - set(groups))
         if missing:
             raise ValueError(f"step adapters {missing} not present in batch groups")
-        known = {name: count for name, count in groups.items() if self._may_train(name)}
-        self.strict.record_batch_adapters(rollout_id, known, steps & known.keys())
+        with self.strict.unchanged():  # who may train now may still when it is noted
+            known = {name: count for name, count in groups.items() if self._may_train(name)}
+            self.strict.record_batch_adapters(rollout_id, known, steps & known.keys())
 
     def mark_batch_trained(self, rollout_id: int) -> list[str]:
         """Count a batch that was trained; the adapters that stepped. A second call changes nothing."""

@@ -68,7 +68,8 @@ def parse_config(adapter: str, content: bytes) -> PeftConfig:
         raise AdapterError(adapter, f"{CONFIG_NAME} has lora_alpha {alpha!r}; an alpha is a finite number above 0")
     converted = float(alpha) * (math.sqrt(rank) if given.get("use_rslora") else 1.0)
     if not is_alpha(converted):
-        raise AdapterError(adapter, f"{CONFIG_NAME} has lora_alpha {alpha!r}: times sqrt({rank}) is not finite")
+        why = f"{CONFIG_NAME} has lora_alpha {alpha!r}: times sqrt({rank}), as use_rslora asks for, is not finite"
+        raise AdapterError(adapter, f"{why}; give a smaller lora_alpha")
     return PeftConfig(
         rank=rank,
         alpha=converted,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import RLock
 
 from lifecycle.adapters.protocol import DesiredAdapter
@@ -26,6 +28,12 @@ class RegistryReader:
         self._lock = RLock()
         self._roster = Roster(snapshot)
         self._batches: dict[int, BatchRecord] = {one.rollout_id: one for one in snapshot.batches}
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Nobody else changes the registry inside the block: what was looked up stays true."""
+        with self._lock:
+            yield
 
     @property
     def slots(self) -> int:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import re
 import stat
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from lifecycle.errors import ConfigError
 
 FILE_BYTES_MAX: Final = 2**16
+_DIGITS_MAX: Final = 400
+"""The largest float has 309."""
 
 _BOOL: Final = re.compile(r"(?:true|false)\Z")
 _INT: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
@@ -62,6 +65,13 @@ def parse(text: str) -> dict[str, object]:
     return found
 
 
+def _integer(yaml: Any, loader: Any, node: Any) -> int:
+    if len(node.value) > _DIGITS_MAX:  # Python refuses to read so many, in words of its own
+        told = f"line {node.start_mark.line + 1} has an integer of {len(node.value)} digits"
+        raise yaml.YAMLError(f"{told}; give a number that a key can have, at most 2**63 - 1 where it counts")
+    return int(loader.construct_yaml_int(node))
+
+
 def _loader(yaml: Any) -> Any:
     """The safe loader, stricter. Made when it is needed, as is the package."""
 
@@ -87,6 +97,7 @@ def _loader(yaml: Any) -> Any:
                 seen.add(key.value)
             return {key.value: self.construct_object(value, deep=True) for key, value in node.value}
 
+    Loader.add_constructor("tag:yaml.org,2002:int", partial(_integer, yaml))
     for kind, pattern in _SCALARS:
         Loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", pattern, None)
     return Loader

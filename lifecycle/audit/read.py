@@ -18,6 +18,11 @@ _BEGAN: Final = "lifecycle.began"
 _ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
 _COMPARED: Final = _ENDS | {_BEGAN, "lifecycle.refused", "lifecycle.unchanged"}
 _FIRST_BYTES: Final = b'{"event":"lifecycle.'
+_SPACED: Final = b'{"event": "'
+"""How a log began before the first release. Its hashes were of something else than its lines."""
+_OF_ANOTHER_FORMAT: Final = (
+    "it is of another format, an audit log of a development version; keep it as it is, and write to another path"
+)
 _SHOWN_MAX: Final = 60
 
 
@@ -73,11 +78,13 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Record | Torn]:
     """Every line of a log in turn, as a record or as a torn line. Holds one line in memory at a time.
 
     Raises:
-        AuditError: the file cannot be read.
+        AuditError: the file cannot be read, or is of another format.
     """
     try:
         with Path(path).open("rb") as file:
             for number, line in enumerate(file, start=1):
+                if number == 1 and line.startswith(_SPACED):
+                    raise AuditError(str(path), _OF_ANOTHER_FORMAT)
                 yield _parse(line.removesuffix(b"\n"), number)
     except OSError as error:
         raise AuditError(str(path), f"it cannot be read: {error}") from error
@@ -97,7 +104,7 @@ def read_log(path: str | os.PathLike[str]) -> Records:
     """The whole log. A torn line is left out of the list and stands in its ``torn``.
 
     Raises:
-        AuditError: the file cannot be read.
+        AuditError: the file cannot be read, or is of another format.
     """
     records = Records()
     for line in read_lines(path):
@@ -112,7 +119,7 @@ def read_tail(path: Path) -> Tail:
     """Where the log ends now.
 
     Raises:
-        AuditError: the file cannot be read, or does not begin like an audit log.
+        AuditError: the file cannot be read, is of another format, or does not begin like an audit log.
     """
     last: Record | None = None
     line: Record | Torn | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -192,6 +193,34 @@ def test_drifted_accounting_is_a_warning(caplog: pytest.LogCaptureFixture) -> No
 
     assert made.mark_batch_trained(1) == ["a"]
     assert "stepped over 3 groups, its rollout_batch_size is 4" in caplog.text
+
+
+def test_an_adapter_that_ends_while_a_batch_is_noted_is_left_out_or_in_and_never_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever retires it meanwhile waits until the batch is noted."""
+    made = lenient(3, "a", "b")
+    may_train, retiring = made._may_train, Thread(target=lambda: _complete(made, "a"))
+
+    def overtaken(name: str) -> bool:
+        found = may_train(name)
+        if not retiring.ident:
+            retiring.start()
+            retiring.join(0.2)  # it ends now, or waits for the lock
+        return found
+
+    monkeypatch.setattr(made, "_may_train", overtaken)
+    made.record_batch_adapters(4, {"a": 1, "b": 1}, ["b"])
+    retiring.join()
+
+    assert made.mark_batch_trained(4) == ["b"]
+    assert made.adapter_state("a") is AdapterState.COMPLETED
+
+
+def _complete(made: LenientRegistry, name: str) -> None:
+    made.deregister(name)
+    made.retire_adapters()
+    made.free_slot(name)
 
 
 def test_a_step_without_groups_is_an_error_here_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -145,3 +146,16 @@ def test_two_runs_that_took_another_edge_differ() -> None:
         other.write("lifecycle.moved", {**base, key: "else"})
 
         assert canonical(audit.records) != canonical(other.records), key
+
+
+def test_a_log_of_another_format_is_said_to_be_one_and_not_to_be_damaged(tmp_path: Path) -> None:
+    """Development versions wrote a space after each colon, and hashed otherwise: no line of theirs was changed."""
+    path = tmp_path / "audit.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in _log("began", "moved")))
+    before = path.read_bytes()
+
+    for read in (read_log, AuditLog):
+        with pytest.raises(AuditError, match="it is of another format") as caught:
+            read(path)
+        assert "write to another path" in str(caught.value)
+    assert path.read_bytes() == before
