@@ -113,7 +113,7 @@ class EngineFacts:
     Attributes:
         name: the engine.
         weights_resident: it holds its ``weights`` tag; None when it is unknown.
-        stale: groups whose acknowledged version is not the trainer's, in sending order.
+        stale: groups whose acknowledged version is not the trainer's, or whose registry has heard of no push; in order.
         extra: adapters it holds that the trainer no longer has.
         fenced: why it may not serve, empty when it may.
         adapter_slots: how many adapters it holds at once; None when it does not say.

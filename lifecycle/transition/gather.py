@@ -10,13 +10,24 @@ from torch import Tensor
 
 from lifecycle.adapters.custody import unaccounted_of
 from lifecycle.adapters.protocol import ChoosesAdapters
+from lifecycle.adapters.reading import RegistryReader
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.memory import host
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.copies import with_copy_need
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.slot_writer import unknown_slot_state
-from states import ADAPTER_PREFIX, FROZEN_BASE, ContentFacts, EngineFacts, Facts, TrainerEvent, plan_reconcile
+from states import (
+    ADAPTER_PREFIX,
+    FROZEN_BASE,
+    AdapterState,
+    ContentFacts,
+    EngineFacts,
+    Facts,
+    TrainerEvent,
+    adapter_group,
+    plan_reconcile,
+)
 
 _NAMED = 3
 
@@ -55,7 +66,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         **_use_facts(parts, step, to_retire),
         accumulated=tuple(sorted(runtime.accumulated)),
         switch_target=request.target,
-        engines=tuple(_engine_facts(one, contents, parts) for one in request.engines),
+        engines=_engines_facts(parts, request, contents),
         **_memory_facts(parts, event),
     )
     return with_copy_need(parts, facts, event, loads=request.loads)
@@ -110,7 +121,26 @@ _same_or_new: Final = lru_cache(maxsize=1024)(ContentFacts)
 """From event to event few groups stand otherwise than before, and a frozen record is dear to make."""
 
 
-def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], parts: Parts) -> EngineFacts:
+def _engines_facts(parts: Parts, request: Request, contents: tuple[ContentFacts, ...]) -> tuple[EngineFacts, ...]:
+    unpushed = _unpushed(parts) if request.engines else frozenset()
+    return tuple(_engine_facts(one, contents, parts, unpushed) for one in request.engines)
+
+
+def _unpushed(parts: Parts) -> frozenset[str]:
+    """Groups of adapters whose registry has never heard of a push: one that was restored may have missed it."""
+    registry = getattr(parts.adapters, "registry", None)
+    if parts.adapters is None or not isinstance(registry, RegistryReader):
+        return frozenset()
+    pending, loaded = registry.in_state(AdapterState.PENDING), parts.adapters.loaded()
+    same = (
+        n for n, one in loaded.items() if n in pending and pending[n].adapter.registration_id == one.registration_id
+    )
+    return frozenset(adapter_group(name) for name in same)
+
+
+def _engine_facts(
+    engine: RolloutEngine, contents: tuple[ContentFacts, ...], parts: Parts, unpushed: frozenset[str]
+) -> EngineFacts:
     fence = parts.runtime.fences.get(engine.name, "")
     groups = tuple(one.group for one in contents)
     try:
@@ -120,7 +150,11 @@ def _engine_facts(engine: RolloutEngine, contents: tuple[ContentFacts, ...], par
     return EngineFacts(
         name=engine.name,
         weights_resident=WEIGHTS in report.resident,
-        stale=tuple(one.group for one in contents if fence or report.versions.get(one.group) != one.version),
+        stale=tuple(
+            one.group
+            for one in contents
+            if fence or one.group in unpushed or report.versions.get(one.group) != one.version
+        ),
         extra=_extra(report, groups),
         fenced=fence,
         adapter_slots=report.adapter_slots,

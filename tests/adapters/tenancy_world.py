@@ -14,6 +14,7 @@ from torch.optim import Adam, Optimizer
 from lifecycle import HostArena, LifecycleConfig, MemoryAudit, TrainerLifecycle, TrainerState
 from lifecycle.adapters import AdapterRegistry, PeftAdapters
 from lifecycle.engines.protocol import AdapterPayload, EngineReport
+from lifecycle.errors import EngineError
 from tests.lifecycle.world import FakeEngine, content_of
 
 SLOTS, SLOT_RANK, TARGETS = 3, 2, ("up", "down")
@@ -23,6 +24,10 @@ PLACES: dict[str, dict[str, str]] = {
     "cpu, base in a file": {"frozen_base": "file"},
     "disk": {"offload_target": "disk"},
 }
+
+
+REPLY = "the reply is lost"
+"""Where an engine can fail, besides the beginning of each call."""
 
 
 class Net(nn.Module):
@@ -61,10 +66,16 @@ class ServingEngine(FakeEngine):
         self.staged[f"adapter/{payload.name}"] = payload.version, payload_content(payload)
 
     def commit_update(self) -> None:
-        """Remember what came with it."""
+        """Remember what came with it, if the sender hears of it."""
         brought = tuple(self.staged)
         super().commit_update()
+        if self.fails_at == REPLY:
+            raise EngineError(self.name, "it has committed, and nobody hears of it")
         self.commits.append(brought)
+
+    def abort_update(self) -> None:
+        """One whose replies are lost does not hear this either."""
+        super().abort_update() if self.fails_at != REPLY else self.calls.append("abort")
 
 
 def payload_content(payload: AdapterPayload) -> str:

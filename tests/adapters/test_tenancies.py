@@ -8,7 +8,7 @@ import pytest
 
 from lifecycle import AdapterError, Moved, TransitionFailed, Unchanged
 from lifecycle.adapters import AdapterRegistry, AdapterSettings
-from tests.adapters.tenancy_world import SLOT_RANK, TenancyWorld, given_tensors, make
+from tests.adapters.tenancy_world import SLOT_RANK, ServingEngine, TenancyWorld, given_tensors, make
 
 
 @pytest.fixture
@@ -131,3 +131,32 @@ def test_what_was_saved_can_be_loaded_whatever_became_of_a_source(tmp_path: Path
     if how == "brought back":
         with pytest.raises(AdapterError, match="its source was forgotten with it"):
             registry.source_of(adapter)
+
+
+def test_an_adapter_that_waits_for_its_first_push_gets_one_though_an_engine_has_its_version(
+    world: TenancyWorld, tmp_path: Path
+) -> None:
+    """The registry was saved before the push that it has forgotten since; until it hears of one no batch may count."""
+    engine, file = ServingEngine("E0"), tmp_path / "registry.json"
+    world.registry.save(file)
+    world.trainer.update_weights([engine])
+    world.serve(AdapterRegistry.load(file))
+    before = dict(engine.versions)
+    outcome = world.trainer.update_weights([engine])
+
+    assert isinstance(outcome, Moved)
+    assert engine.commits[-1] == ("adapter/a", "adapter/b")
+    assert engine.versions == before
+    assert world.registry.active_adapters() == ("a", "b")
+    assert isinstance(world.trainer.update_weights([engine]), Unchanged)
+
+
+def test_a_registration_that_is_not_loaded_yet_is_not_waited_for(world: TenancyWorld) -> None:
+    """Its name is that of one which is served; nothing is sent again and again."""
+    engine = ServingEngine("E0")
+    world.trainer.update_weights([engine])
+    free_by_hand(world.registry, "a")
+    world.registry.register("a", seed=2)
+
+    assert isinstance(world.trainer.update_weights([engine]), Unchanged)
+    assert world.registry.adapter_state("a") == "pending"
