@@ -27,6 +27,8 @@ class InUse(AdapterHost):
 
     registry: AdapterRegistry
     _blocks: UseBlocks
+    _flags: Mapping[str, tuple[Tensor, bool]]
+    """Every slot tensor by name, and whether it trains. Worked out anew when what is loaded has changed."""
 
     @abstractmethod
     def _apply(self, slot: int | None) -> None:
@@ -39,11 +41,18 @@ class InUse(AdapterHost):
 
     def _settle(self) -> None:
         """Called when what is loaded has changed: apply who is meant now, and set the flags of every slot."""
+        still = {one.slot for one in self.loaded().values() if not self._trains(one)}
+        self._flags = {
+            name: (tensor, slot not in still)
+            for slot in range(self.slots)
+            for name, tensor in self.slot_tensors(slot).items()
+        }
         self._blocks.settle()
 
     def _choose(self, slot: int | None) -> None:
+        """Called when a block begins or ends too: flags that somebody else has changed are put right then."""
         self._apply(slot)
-        for tensor, trains in self._flags().values():
+        for tensor, trains in self._flags.values():
             if tensor.requires_grad is not trains:
                 tensor.requires_grad_(trains)
 
@@ -88,21 +97,12 @@ class InUse(AdapterHost):
 
     def misflagged(self) -> tuple[str, ...]:
         """Slot tensors that somebody has frozen or thawed behind the registry, by name."""
-        return tuple(name for name, (tensor, trains) in self._flags().items() if tensor.requires_grad is not trains)
+        return tuple(name for name, (tensor, trains) in self._flags.items() if tensor.requires_grad is not trains)
 
     def _refuse_in_use(self, name: str) -> None:
         gone = self._held(name)
         wanted = {other for other, one in self.desired().items() if one.registration_id != gone.registration_id}
         refuse_unsucceeded(self._blocks.unsucceeded((name,), wanted | (self.loaded().keys() - {name})))
-
-    def _flags(self) -> Mapping[str, tuple[Tensor, bool]]:
-        """Every slot tensor, and whether it trains."""
-        still = {one.slot for one in self.loaded().values() if not self._trains(one)}
-        return {
-            name: (tensor, slot not in still)
-            for slot in range(self.slots)
-            for name, tensor in self.slot_tensors(slot).items()
-        }
 
     @staticmethod
     def _trains(one: DesiredAdapter) -> bool:

@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lifecycle.adapters.megatron_layers import build_slots, tensor_name
+from lifecycle.adapters.megatron_layers import Selection, build_slots, tensor_name
 from lifecycle.adapters.megatron_layout import find_layers
 from lifecycle.adapters.megatron_shards import GatherGroup, Shards
 from lifecycle.adapters.peft_slots import LLAMA_TARGETS
 from lifecycle.adapters.registry import AdapterRegistry
-from lifecycle.adapters.slots_host import Selection, SlotsHost
-from lifecycle.errors import ConfigError
+from lifecycle.adapters.slots_host import SlotsHost, registry_for
 
 
 class MegatronAdapters(SlotsHost):
@@ -57,16 +56,12 @@ class MegatronAdapters(SlotsHost):
         dtype: torch.dtype | None = None,
         gather_group: GatherGroup | None = None,
     ) -> None:
-        registry = AdapterRegistry(slots) if registry is None else registry
-        if registry.slots != slots:
-            raise ConfigError(f"the registry has {registry.slots} slots, the host is to have {slots}")
+        registry = registry_for(slots, registry)
         layout, layers = find_layers(model, rank, target_modules)
-        used = Selection([0.0] * slots)
-        build_slots(model, layers, rank, used, dtype)
-        self.model = model
+        self._used = Selection([0.0] * slots)
+        build_slots(model, layers, rank, self._used, dtype)
         self._shards = Shards(layers, gather_group)
-        names = [[tensor_name(slot, path, side) for path in layout.modules for side in "AB"] for slot in range(slots)]
-        super().__init__(registry, layout, [{one: model.get_parameter(one) for one in held} for held in names], used)
+        super().__init__(model, registry, layout)
 
     def base_tensors(self) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Parameters and buffers that belong to no slot, by the name they have in the GPTModel, tied once."""
@@ -76,6 +71,12 @@ class MegatronAdapters(SlotsHost):
 
     def _name_of(self, slot: int, module: str, side: str) -> str:
         return tensor_name(slot, module, side)
+
+    def _set_scale(self, slot: int, scale: float) -> None:
+        self._used.scales[slot] = scale
+
+    def _apply(self, slot: int | None) -> None:
+        self._used.slot = slot
 
     def _cut(self, key: str, whole: Tensor) -> Tensor:
         return self._shards.cut(key, whole)

@@ -9,6 +9,7 @@ gradient is whole on each rank, and A's is that of its own columns. Both sums ha
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +17,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lifecycle.adapters.megatron_layout import LORA_SLOTS, ParallelLayer, Part
-from lifecycle.adapters.slots_host import Selection
+
+
+@dataclass(slots=True)
+class Selection:
+    """What forward passes apply. The layers hold this object and read it at every pass.
+
+    Attributes:
+        scales: by slot, alpha / rank of what is in it; 0 where it is empty.
+        slot: the slot in use; None is the base alone.
+    """
+
+    scales: list[float]
+    slot: int | None = None
 
 
 class LoraSlots(nn.Module):

@@ -1,15 +1,14 @@
 """What a host of adapter slots does whatever the model is: records, scales, padding, exports.
 
-A host on one kind of model says how its slots are named, and, where a slot holds only a part of each
-factor (tensor parallel), how a part is cut out and put together again.
+A host on one kind of model says how its slots are named, applied and scaled, and, where a slot holds only a
+part of each factor (tensor parallel), how a part is cut out and put together again.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -21,51 +20,42 @@ from lifecycle.adapters.protocol import DesiredAdapter, PreparedAdapter
 from lifecycle.adapters.records import LoadedAdapter
 from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.adapters.sources import AdapterSource
+from lifecycle.errors import ConfigError
 
 _HEADER_BYTES: Final = 2**20
 _ELEMENT_BYTES_MAX: Final = 8
 
 
-@dataclass(slots=True)
-class Selection:
-    """What forward passes apply. The layers hold this object and read it at every pass.
-
-    Attributes:
-        scales: by slot, alpha / rank of what is in it; 0 where it is empty.
-        slot: the slot in use; None is the base alone.
-    """
-
-    scales: list[float]
-    slot: int | None = None
-
-
 class SlotsHost(InUse):
-    """Adapter slots, and the record of what is in them.
+    """Adapter slots, and the record of what is in them. They start empty, with a scale of 0.
 
     Args:
+        model: the model, its slots built.
         registry: what should be loaded; it is connected to this host.
         layout: the shape of every slot, whole.
-        tensors: the parameters of each slot, by name.
-        used: what the model's layers read at every pass.
 
     Attributes:
+        model: the model that the slots are in.
         registry: what should be loaded.
     """
 
-    def __init__(
-        self, registry: AdapterRegistry, layout: SlotLayout, tensors: Sequence[Mapping[str, Tensor]], used: Selection
-    ) -> None:
+    def __init__(self, model: Any, registry: AdapterRegistry, layout: SlotLayout) -> None:
+        self.model = model
         self.registry = registry
         self._layout = layout
-        self._tensors = tuple(tensors)
-        self._used = used
+        self._tensors = tuple(self._find_tensors(slot) for slot in range(registry.slots))
         self._loaded: dict[str, LoadedAdapter] = {}
+        self._set_scales()
         self._start_use()
         registry.connect(self._read, self.loaded)
 
     @abstractmethod
     def _name_of(self, slot: int, module: str, side: str) -> str:
         """The name of a slot's tensor: *module* by its path in the layout, *side* ``A`` or ``B``."""
+
+    @abstractmethod
+    def _set_scale(self, slot: int, scale: float) -> None:
+        """Let forward passes that apply this slot scale what it adds."""
 
     def _cut(self, key: str, whole: Tensor) -> Tensor:  # noqa: ARG002 - for hosts that hold parts
         """This process's part of a factor, by its PEFT key."""
@@ -124,7 +114,7 @@ class SlotsHost(InUse):
             prepared.target_modules,
             self._is_trainable(one),
         )
-        self._used.scales[one.slot] = prepared.alpha / prepared.rank
+        self._set_scale(one.slot, prepared.alpha / prepared.rank)
         self._settle()
 
     def uninstall(self, name: str) -> None:
@@ -136,7 +126,7 @@ class SlotsHost(InUse):
         gone = self._find(name)
         self._refuse_in_use(name)
         del self._loaded[name]
-        self._used.scales[gone.slot] = 0.0
+        self._set_scale(gone.slot, 0.0)
         self._settle()
 
     def freed(self, adapters: tuple[DesiredAdapter, ...]) -> None:
@@ -153,9 +143,7 @@ class SlotsHost(InUse):
         for one in loaded.values():
             self.registry.reinstate(_desired(one))
         self._loaded = {name: one for name, one in loaded.items() if isinstance(one, LoadedAdapter)}
-        self._used.scales[:] = [0.0] * self.slots
-        for one in self._loaded.values():
-            self._used.scales[one.slot] = one.alpha / one.rank
+        self._set_scales()
         self._settle()
 
     def pushed(self, names: tuple[str, ...]) -> None:
@@ -215,8 +203,15 @@ class SlotsHost(InUse):
         """
         return {slot: factory(list(tensors.values())) for slot, tensors in enumerate(self._tensors)}
 
-    def _apply(self, slot: int | None) -> None:
-        self._used.slot = slot
+    def _set_scales(self) -> None:
+        """The scale of every slot, by what is recorded: alpha / rank, 0 where it is empty."""
+        scales = {one.slot: one.alpha / one.rank for one in self._loaded.values()}
+        for slot in range(self.slots):
+            self._set_scale(slot, scales.get(slot, 0.0))
+
+    def _find_tensors(self, slot: int) -> dict[str, Tensor]:
+        names = [self._name_of(slot, path, side) for path in self._layout.modules for side in "AB"]
+        return {name: self.model.get_parameter(name) for name in names}
 
     def _find(self, name: str) -> LoadedAdapter:
         self._held(name)
@@ -238,6 +233,18 @@ class SlotsHost(InUse):
         """A file that fits one slot, in float64, and its header."""
         elements = sum(self._layout.rank * (size_in + size_out) for size_in, size_out in self._layout.shapes.values())
         return _ELEMENT_BYTES_MAX * elements + 2 * _HEADER_BYTES * len(self._layout.shapes)
+
+
+def registry_for(slots: int, given: AdapterRegistry | None) -> AdapterRegistry:
+    """The registry that was given for a host of this many slots, or a new one.
+
+    Raises:
+        ConfigError: it has another number of slots.
+    """
+    registry = AdapterRegistry(slots) if given is None else given
+    if registry.slots != slots:
+        raise ConfigError(f"the registry has {registry.slots} slots, the host is to have {slots}")
+    return registry
 
 
 def _desired(one: DesiredAdapter) -> DesiredAdapter:

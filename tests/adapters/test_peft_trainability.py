@@ -344,3 +344,39 @@ def test_what_peft_freezes_behind_the_registry_is_found_before_a_step(world: Wor
 
     assert {name.split(".slot_")[1][0] for name in found} == {"0", "2"}
     assert world.made.misflagged() == ()
+
+
+def test_a_block_sets_no_flag_that_is_right(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who trains changes with what is loaded; begin and end of a block only read it, and tell PEFT what is applied."""
+    world.load("f", 2, FROZEN)
+    flags = world.flags()
+
+    def fail(*_: object) -> None:
+        pytest.fail("a flag is set")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Tensor, "requires_grad_", fail)
+        with world.made.use("f"):
+            told = [world.made.model.active_adapters]
+            with world.made.use("a"):
+                told.append(world.made.model.active_adapters)
+            with world.made.base_only():
+                told.append(world.made.model.active_adapters)
+        told.append(world.made.model.active_adapters)
+
+    assert told == [["slot_1"], ["slot_0"], [], []]
+    assert world.flags() == flags
+
+
+def test_what_somebody_merged_into_the_base_is_taken_out_when_a_block_begins_or_ends(world: World) -> None:
+    """Otherwise the next would compute with what was merged instead of its own adapter. PEFT warns of it."""
+    world.load("b", 2)
+    with world.made.use("b"):
+        wanted = logits(world.made.model)
+    with pytest.warns(UserWarning, match="when the model is merged"), world.made.use("a"):
+        world.made.model.merge_adapter()
+    with world.made.use("b"):
+        found = logits(world.made.model)
+
+    assert torch.allclose(found, wanted, atol=1e-5)
+    assert world.made.misflagged() == ()
