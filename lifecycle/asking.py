@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lifecycle.adapters.given import as_names
 from lifecycle.engines.protocol import RolloutEngine
 from lifecycle.errors import AuditError, ConfigError, EventRefused
 from lifecycle.ledger import Ledger, held_now
@@ -12,7 +13,6 @@ from lifecycle.outcome import Explanation
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.runner import Runner, decide_event
-from lifecycle.transition.steps import names_of
 from lifecycle.transition.sync import open_lease
 from lifecycle.weights.leases import WeightLease
 from states import (
@@ -100,7 +100,7 @@ class Asking:
         if event not in tuple(TrainerEvent):
             raise ConfigError(f"{event!r} is no event; the events are: {', '.join(TrainerEvent)}")
         asked = TrainerEvent(event)
-        request = Request(names_of("adapters", adapters), target=target, engines=tuple(engines))
+        request = Request(as_names("adapters", adapters), target=target, engines=tuple(engines))
         with self._runner.turn.looking():
             facts = gather(self._parts, request, asked)
             decision = decide_event(self.state, asked, facts)
@@ -121,7 +121,7 @@ class Asking:
             EventRefused: a group does not exist or has no fresh readable source, or a step that is open
                 may be writing it.
         """
-        wanted = None if groups is None else names_of("content groups", groups)
+        wanted = None if groups is None else as_names("content groups", groups)
         with self._runner.turn.of("weights"):
             facts = gather(self._parts, Request(), TrainerEvent.UPDATE_WEIGHTS)
             if self.state is TrainerState.FAULTED:

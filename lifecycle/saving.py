@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lifecycle.adapters.checkpoint import Origin
+from lifecycle.adapters.given import as_name, as_path
 from lifecycle.adapters.protocol import DesiredAdapter
 from lifecycle.adapters.records import AdapterRecord
 from lifecycle.asking import Asking
@@ -33,16 +34,17 @@ class Saving(Asking):
             The directory.
 
         Raises:
-            AdapterError: the adapter is not loaded, or the directory cannot be written. Nothing is left behind.
+            AdapterError: the adapter is not loaded, or the directory is no path or cannot be written. Nothing is left
+                behind.
             EventRefused: its newest bytes cannot be read now.
         """
         from lifecycle.adapters.files import save_adapter  # noqa: PLC0415 - needs safetensors
 
-        host, group = self._parts.adapters, adapter_group(name)
+        host, place = self._parts.adapters, as_path("directory", directory, as_name(name))
         if host is None or name not in host.loaded():
             raise AdapterError(name, "it is not loaded; register it and reconcile first")
-        with self.weights(f"save_adapter({name})", groups=[group]) as lease:
-            return save_adapter(directory, payload_of(host, name, self._parts.versions.wanted[group], lease))
+        with self.weights(f"save_adapter({name})", groups=[group := adapter_group(name)]) as lease:
+            return save_adapter(place, payload_of(host, name, self._parts.versions.wanted[group], lease))
 
     def save_checkpoint(self, name: str, directory: str | Path | None = None, *, step: int | None = None) -> Path:
         """Write ``directory/step_N``: the adapter as a PEFT directory, and all that its next step depends on.
@@ -70,7 +72,7 @@ class Saving(Asking):
         with self.weights(f"save_checkpoint({name})", groups=[adapter_group(name)]) as lease:
             # Only now nobody can take its slot: before, the name may have become another registration in another slot.
             adapter, record = registered(self._parts.adapters, name)
-            into, found_step = saves_to(name, directory, record), checked_step(name, step, record)
+            into, found_step = saves_to(self._parts.adapters, name, directory, record), checked_step(name, step, record)
             manifest, contents = self._take_checkpoint(adapter, record, found_step, lease)
         path = write_checkpoint(into, manifest, contents)
         told = {"adapter": name, "step": found_step, "bytes": sum(map(len, contents.values()))}

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from lifecycle.adapters.given import as_names
 from lifecycle.adapters.protocol import DesiredAdapter
 from lifecycle.adapters.reading import RegistryReader
 from lifecycle.adapters.records import AdapterRecord, BatchRecord, GroupMismatch, TrainedBatch
@@ -34,14 +35,14 @@ class StepCounts(RegistryReader, ABC):
             step_names: adapters whose optimizer step this batch completes.
 
         Raises:
-            ConfigError: *rollout_id* is no integer of at least 0, or *groups* maps no names.
+            ConfigError: *rollout_id* is no integer of at least 0, *groups* maps no names, or
+                *step_names* is no list of names.
             AdapterError: an adapter was never served, is frozen, has no groups, or steps without being in the batch.
         """
-        if not is_count(rollout_id, 0):
-            raise ConfigError(f"rollout_id is {rollout_id!r}; give an integer of at least 0")
+        _check_rollout_id(rollout_id)
         if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
             raise ConfigError(f"batch {rollout_id}: groups is {groups!r}; give a mapping of adapter names to numbers")
-        steps = tuple(sorted(set(step_names)))
+        steps = as_names("step_names", step_names)
         for name in steps:
             if name not in groups:
                 raise AdapterError(name, f"it is to step with batch {rollout_id}, in which it has no groups")
@@ -63,7 +64,11 @@ class StepCounts(RegistryReader, ABC):
 
         Returns:
             Who stepped, who has ended, whose groups were not its ``rollout_batch_size``, and who was skipped.
+
+        Raises:
+            ConfigError: *rollout_id* is no integer of at least 0.
         """
+        _check_rollout_id(rollout_id)
         with self._lock:
             batch = self._batches.pop(rollout_id, None)
             if batch is None:
@@ -137,6 +142,11 @@ class StepCounts(RegistryReader, ABC):
         with self._lock:
             record = self._held(name, AdapterEvent.SET_STEP)
             self._roster.put(replace(record, step=step, start_step=step, source_step=step, changed=False))
+
+
+def _check_rollout_id(rollout_id: object) -> None:
+    if not is_count(rollout_id, 0):
+        raise ConfigError(f"rollout_id is {rollout_id!r}; give an integer of at least 0")
 
 
 def _may_count(record: AdapterRecord, adapter: DesiredAdapter) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from lifecycle.adapters.batches import StepCounts
+from lifecycle.adapters.given import as_registration
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter
 from lifecycle.adapters.reading import WANTED
 from lifecycle.adapters.records import AdapterRecord, RegistrySnapshot
@@ -76,6 +77,7 @@ class Custody(StepCounts):
             AdapterError: the registration has ended, or its source does not have its tensors: they were lost with an
                 earlier process, or it has trained since.
         """
+        adapter = as_registration(adapter)
         record = self.find(adapter.name)
         if record is None or record.adapter != adapter or record.state is AdapterState.COMPLETED:
             raise AdapterError(adapter.name, "this registration has ended; reconcile again")
@@ -109,9 +111,10 @@ class Custody(StepCounts):
         Raises:
             AdapterError: it is neither pending nor active, or what is given does not fit. Nothing was changed.
         """
+        name = check_name(name)
         if path is None and tensors is None and resume is None:
             raise AdapterError(name, "nothing to supply it with; give path or tensors, or resume")
-        source = make_source(check_name(name), path, tensors, rank, alpha, None, 0, resume)
+        source = make_source(name, path, tensors, rank, alpha, None, 0, resume)
         if self._check is not None:
             self._check(name, source)
         with self._lock:

@@ -26,6 +26,7 @@ from lifecycle.adapters.folder import (
     Folder,
     sha256_of,
 )
+from lifecycle.adapters.given import as_path
 from lifecycle.adapters.peft_config import PeftConfig, parse_config, render_config
 from lifecycle.base_file.disk import sync_folder
 from lifecycle.engines.protocol import AdapterPayload
@@ -116,7 +117,7 @@ def save_adapter(directory: str | Path, payload: AdapterPayload) -> Path:
     Raises:
         AdapterError: the directory exists, or cannot be written. Nothing is left behind.
     """
-    target = Path(directory)
+    target = as_path("directory", directory, payload.name)
     if os.path.lexists(target):
         raise AdapterError(payload.name, f"{target} exists; an adapter is written to a directory of its own")
     contents = {

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from lifecycle.adapters.given import as_names
 from lifecycle.adapters.reading import SERVED
 from lifecycle.adapters.records import AdapterRecord
 from lifecycle.adapters.refusals import AdapterRefused, NoFreeSlot, SaveDirectoryTaken
 from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.adapters.settings import AdapterSettings
 from lifecycle.adapters.sources import check_name
-from lifecycle.errors import AdapterError
+from lifecycle.errors import AdapterError, ConfigError
 from states.adapters import AdapterEvent, AdapterRefusal, AdapterState, decide_adapter
 
 _LOG: Final = logging.getLogger(__name__)
@@ -131,9 +132,12 @@ class LenientRegistry:
         """Note what a batch consists of. Adapters that cannot have been in it are left out.
 
         Raises:
-            ValueError: an adapter steps without being in the batch, or a number is none.
+            ValueError: an adapter steps without being in the batch, or what is given is no number, name or
+                mapping.
         """
-        steps = set(step_names)
+        steps = set(as_names("step_names", step_names))
+        if not isinstance(groups, Mapping):
+            raise ConfigError(f"groups is {groups!r}; give a mapping of adapter names to numbers")
         missing = sorted(steps - set(groups))
         if missing:
             raise ValueError(f"step adapters {missing} not present in batch groups")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import RLock
 
+from lifecycle.adapters.given import as_name
 from lifecycle.adapters.protocol import DesiredAdapter
 from lifecycle.adapters.records import AdapterRecord, BatchRecord, RegistrySnapshot
 from lifecycle.adapters.refusals import AdapterRefused
@@ -41,9 +43,13 @@ class RegistryReader:
         return len(self._roster.slot_versions)
 
     def find(self, name: str) -> AdapterRecord | None:
-        """The newest registration of *name*; None when none is remembered."""
+        """The newest registration of *name*; None when none is remembered.
+
+        Raises:
+            AdapterError: *name* is no string.
+        """
         with self._lock:
-            return self._roster.newest(name)
+            return self._roster.newest(as_name(name))
 
     def adapter_state(self, name: str) -> AdapterState | None:
         """Where the newest registration of *name* stands; None when none is remembered."""
@@ -80,6 +86,15 @@ class RegistryReader:
         """Names of the adapters that are served, sorted."""
         return tuple(self.in_state(*SERVED))
 
+    def saver_near(self, name: str, directory: Path) -> tuple[str, Path] | None:
+        """Another adapter whose checkpoints those of *name* would meet in a directory, which is a resolved one.
+
+        Returns:
+            Who holds a slot and saves there, above or below, and its save directory; None when nobody does.
+        """
+        with self._lock:
+            return self._roster.saver_near(name, directory)
+
     def desired(self) -> dict[str, DesiredAdapter]:
         """What should be loaded: pending and active registrations, by name, sorted."""
         with self._lock:
@@ -112,7 +127,7 @@ class RegistryReader:
         Raises:
             AdapterRefused: it leads nowhere.
         """
-        record = self._roster.newest(name)
+        record = self._roster.newest(as_name(name))
         state, trainable = (None, True) if record is None else (record.state, record.settings.trainable)
         decision = decide_adapter(state, event, trainable=trainable)
         if isinstance(decision, AdapterRefusal):

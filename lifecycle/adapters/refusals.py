@@ -3,7 +3,7 @@
 AdapterError
 ├── AdapterRefused      the registration may not do that in the state it is in
 ├── NoFreeSlot          every slot is held
-└── SaveDirectoryTaken  another adapter that holds a slot saves there
+└── SaveDirectoryTaken  another adapter that holds a slot saves there, above or below
 RegistryFileError       the world: a registry's file is missing, damaged, of another schema, or no plain file
 """
 
@@ -40,17 +40,20 @@ class NoFreeSlot(AdapterError):
 
 
 class SaveDirectoryTaken(AdapterError):
-    """Two adapters would overwrite each other's checkpoints. Nothing changed.
+    """The checkpoints of two adapters would meet in one directory. Nothing changed.
 
     Attributes:
-        save: the directory, resolved.
-        holder: the adapter that saves there.
+        save: the directory that was asked for, resolved.
+        holder: the adapter that saves there, above or below.
+        holder_save: the save directory of that one.
     """
 
-    def __init__(self, adapter: str, save: Path, holder: str) -> None:
-        super().__init__(adapter, f"its save directory {save} is that of {holder!r}; give it one of its own")
+    def __init__(self, adapter: str, save: Path, holder: str, holder_save: Path) -> None:
+        near = f"that of {holder!r}" if save == holder_save else f"not apart from {holder_save}, that of {holder!r}"
+        super().__init__(adapter, f"its save directory {save} is {near}; give it one of its own beside it")
         self.save = save
         self.holder = holder
+        self.holder_save = holder_save
 
 
 class RegistryFileError(LifecycleError, ValueError):

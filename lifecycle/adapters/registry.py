@@ -15,6 +15,7 @@ from typing import Self
 from torch import Tensor
 
 from lifecycle.adapters.custody import Custody
+from lifecycle.adapters.given import as_path, as_registration
 from lifecycle.adapters.protocol import DesiredAdapter
 from lifecycle.adapters.reading import WANTED
 from lifecycle.adapters.records import RegistrySnapshot
@@ -39,6 +40,8 @@ class AdapterRegistry(Custody):
     def __init__(self, slots: int, *, saved: RegistrySnapshot | None = None) -> None:
         if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
             raise ConfigError(f"slots is {slots!r}; a registry has at least 1 slot")
+        if saved is not None and not isinstance(saved, RegistrySnapshot):
+            raise ConfigError(f"saved is {type(saved).__name__}; give the snapshot() of a registry")
         if saved is not None and len(saved.slot_versions) != slots:
             raise ConfigError(f"slots is {slots}, the saved registry has {len(saved.slot_versions)}")
         super().__init__(saved or RegistrySnapshot({}, (), (0,) * slots, tuple(range(slots)), 1))
@@ -53,10 +56,11 @@ class AdapterRegistry(Custody):
 
         Raises:
             RegistryFileError: the file is missing, damaged, of another schema, contradicts itself, or is no plain file.
+            ConfigError: *path* is no path.
         """
         from lifecycle.adapters.saved import read_registry  # noqa: PLC0415 - needs msgspec
 
-        saved = read_registry(Path(path))
+        saved = read_registry(as_path("path", path, kind="file"))
         return cls(len(saved.slot_versions), saved=saved)
 
     def save(self, path: str | Path) -> None:
@@ -67,11 +71,13 @@ class AdapterRegistry(Custody):
 
         Raises:
             RegistryFileError: it cannot be written. The old file is as it was.
+            ConfigError: *path* is no path.
         """
         from lifecycle.adapters.saved import write_registry  # noqa: PLC0415 - needs msgspec
 
+        place = as_path("path", path, kind="file")
         with self._saving:  # the last to write is the last that looked
-            write_registry(Path(path), self.snapshot())
+            write_registry(place, self.snapshot())
 
     def register(
         self,
@@ -101,7 +107,7 @@ class AdapterRegistry(Custody):
 
         Raises:
             AdapterError: something given is bad or does not fit, the name is taken or still being cleaned up, another
-                adapter saves to the same directory, or no slot is free. Nothing was changed.
+                adapter saves to the same directory, above or below it, or no slot is free. Nothing was changed.
         """
         source = make_source(check_name(name), path, tensors, rank, alpha, target_modules, seed, resume)
         settings = check_settings(name, settings)
@@ -164,7 +170,11 @@ class AdapterRegistry(Custody):
         """A host has cleared this registration's slot: demote it if need be and free the slot.
 
         Does nothing when this registration is completed already, or wanted (the host's affair).
+
+        Raises:
+            AdapterError: it is no registration.
         """
+        adapter = as_registration(adapter)
         with self._lock:
             record = self._roster.live().get(adapter.name)
             if record is not None and record.adapter == adapter and record.state not in WANTED:
@@ -174,8 +184,9 @@ class AdapterRegistry(Custody):
         """Undo of :meth:`release`. Does nothing when it was not released.
 
         Raises:
-            AdapterError: its name, slot or save directory has been given to another registration since.
+            AdapterError: its name, slot or save directory has been given to another registration since, or it is none.
         """
+        adapter = as_registration(adapter)
         with self._lock:
             record = self._roster.completed(adapter.registration_id)
             if record is None or record.released_from is None:
@@ -197,8 +208,9 @@ class AdapterRegistry(Custody):
         Raises:
             ConfigError: one name instead of several, or something that is no adapter. Nothing was changed.
         """
-        given = () if isinstance(adapters, str) else tuple(adapters)
-        if isinstance(adapters, str) or not all(isinstance(one, str | DesiredAdapter) for one in given):
+        is_several = isinstance(adapters, Iterable) and not isinstance(adapters, str)
+        given = tuple(adapters) if is_several else ()
+        if not is_several or not all(isinstance(one, str | DesiredAdapter) for one in given):
             raise ConfigError(f"{adapters!r} are no adapters; give several, each a name or a registration")
         with self._lock:
             updated = sorted({name for one in given if (name := self._served(one)) is not None})
@@ -217,6 +229,6 @@ class AdapterRegistry(Custody):
         return None if is_other else name
 
     def _refuse_a_shared_save_directory(self, name: str, settings: AdapterSettings) -> None:
-        holder = None if settings.save is None else self._roster.saves_to(settings.save)
-        if settings.save is not None and holder is not None:
-            raise SaveDirectoryTaken(name, settings.save, holder)
+        near = None if settings.save is None else self._roster.saver_near(name, settings.save)
+        if settings.save is not None and near is not None:
+            raise SaveDirectoryTaken(name, settings.save, *near)

@@ -41,7 +41,10 @@ class Roster:
         self._past_ids: dict[str, list[int]] = {}
         self._free = list(snapshot.free_slots)
         heapify(self._free)
-        self._saves = {one.settings.save: name for name, one in self._live.items() if one.settings.save is not None}
+        self._saves: dict[Path, str] = {}
+        self._below: dict[Path, dict[str, Path]] = {}
+        for record in self._live.values():
+            self._keep_save(record)
         for record in snapshot.completed:
             self._remember(record)
 
@@ -67,9 +70,17 @@ class Roster:
         """Every completed registration that is remembered, oldest first. Not a copy."""
         return self._completed.values()
 
-    def saves_to(self, save: Path) -> str | None:
-        """The adapter that holds a slot and has this save directory, which is a resolved one."""
-        return self._saves.get(save)
+    def saver_near(self, name: str, save: Path) -> tuple[str, Path] | None:
+        """Another adapter than *name* that holds a slot and saves to this directory, above or below it.
+
+        Returns:
+            Its name and its save directory; None when there is none.
+        """
+        for place in (save, *save.parents):
+            holder = self._saves.get(place)
+            if holder not in (None, name):
+                return holder, place
+        return next(((holder, at) for holder, at in self._below.get(save, {}).items() if holder != name), None)
 
     def is_free(self, slot: int) -> bool:
         """Whether nobody holds the slot."""
@@ -97,8 +108,7 @@ class Roster:
     def complete(self, name: str, released_from: AdapterState | None) -> AdapterRecord:
         """Take the slot of a registration, and remember it without its source."""
         held = self._live.pop(name)
-        if held.settings.save is not None:
-            del self._saves[held.settings.save]
+        self._drop_save(held)
         heappush(self._free, held.adapter.slot)
         record = replace(held, state=AdapterState.COMPLETED, source=None, lost="", released_from=released_from)
         self._remember(record)
@@ -113,8 +123,23 @@ class Roster:
 
     def _hold(self, record: AdapterRecord) -> None:
         self._live[record.adapter.name] = record
-        if record.settings.save is not None:
-            self._saves[record.settings.save] = record.adapter.name
+        self._keep_save(record)
+
+    def _keep_save(self, record: AdapterRecord) -> None:
+        name, save = record.adapter.name, record.settings.save
+        if save is not None:
+            self._saves[save] = name
+            for place in save.parents:
+                self._below.setdefault(place, {})[name] = save
+
+    def _drop_save(self, record: AdapterRecord) -> None:
+        name, save = record.adapter.name, record.settings.save
+        if save is not None:
+            del self._saves[save]
+            for place in save.parents:
+                del self._below[place][name]
+                if not self._below[place]:
+                    del self._below[place]
 
     def _remember(self, record: AdapterRecord) -> None:
         self._completed[record.adapter.registration_id] = record

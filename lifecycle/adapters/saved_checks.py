@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from lifecycle.adapters.batches import BATCHES_KEPT
 from lifecycle.adapters.records import AdapterRecord, BatchRecord, RegistrySnapshot
@@ -40,6 +41,7 @@ def _wrong(snapshot: RegistrySnapshot, live: list[AdapterRecord]) -> Iterator[st
     yield from _twice("name", (one.adapter.name for one in live))
     yield from _twice("slot", (one.adapter.slot for one in live))
     yield from _twice("save directory", (str(one.settings.save) for one in live if one.settings.save is not None))
+    yield from _nested({one.settings.save for one in live if one.settings.save is not None})
     yield from _twice("registration id", (one.adapter.registration_id for one in records))
     if len(snapshot.completed) > COMPLETED_KEPT:
         yield f"{len(snapshot.completed)} are completed, at most {COMPLETED_KEPT} are remembered"
@@ -82,6 +84,12 @@ def _wrong_batches(batches: tuple[BatchRecord, ...]) -> Iterator[str]:
         yield from _twice(f"name in batch {batch.rollout_id}", names)
         if not set(batch.steps) <= set(names) or list(batch.steps) != sorted(set(batch.steps)):
             yield f"batch {batch.rollout_id} steps adapters that are not in it, or not in order"
+
+
+def _nested(saves: set[Path]) -> Iterator[str]:
+    for inner in sorted(saves):
+        for outer in saves.intersection(inner.parents):
+            yield f"the save directory {str(inner)!r} lies in that of another adapter, {str(outer)!r}"
 
 
 def _twice(what: str, values: Iterable[str | int]) -> Iterator[str]:

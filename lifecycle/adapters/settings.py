@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeGuard
 
+from lifecycle.adapters.given import as_path
 from lifecycle.errors import AdapterError
 
 COUNT_MAX: Final = 2**63 - 1
@@ -19,7 +20,7 @@ class AdapterSettings:
     """What a registration carries beside its first tensors. None means not given.
 
     Attributes:
-        save: directory of its checkpoints. No two adapters that hold a slot have the same one.
+        save: directory of its checkpoints. Of those that hold a slot, none has another's, nor one inside it.
         num_step: optimizer steps after which it is deregistered, counted from the step it started with.
         num_epoch: the same in passes over its data; ``resolve_num_step`` turns it into steps.
         rollout_batch_size: prompt groups in one optimizer step.
@@ -58,7 +59,7 @@ def check_settings(name: str, settings: AdapterSettings) -> AdapterSettings:
     if not isinstance(settings.trainable, bool):
         raise AdapterError(name, f"trainable is {settings.trainable!r}; give True or False")
     return AdapterSettings(
-        save=None if settings.save is None else _resolved(name, settings.save),
+        save=None if settings.save is None else resolved(name, "save", settings.save),
         num_step=settings.num_step,
         num_epoch=settings.num_epoch,
         rollout_batch_size=settings.rollout_batch_size,
@@ -72,13 +73,18 @@ def is_count(value: object, least: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= COUNT_MAX
 
 
-def _resolved(name: str, save: object) -> Path:
-    if not isinstance(save, str | Path) or not str(save):
-        raise AdapterError(name, f"save is {save!r}; give the directory as a string or a Path")
+def resolved(name: str, what: str, directory: object) -> Path:
+    """A directory of an adapter in its one spelling: absolute, and every link and ``..`` in it followed.
+
+    Raises:
+        AdapterError: it is no path, or one that leads nowhere; *what* names the argument.
+    """
+    place = as_path(what, directory, name)
     try:
         try:
-            return Path(save).resolve(strict=True)
+            return place.resolve(strict=True)
         except FileNotFoundError:  # it may be made later; that its links lead in a circle is said by strict alone
-            return Path(save).resolve()
+            return place.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a circle of links, a null character
-        raise AdapterError(name, f"save is {str(save)!r}, which cannot be resolved: {error}") from error
+        why = f"{what} is {str(directory)!r}, which cannot be resolved: {error}; give a directory that can be made"
+        raise AdapterError(name, why) from error

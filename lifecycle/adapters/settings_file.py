@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from lifecycle.adapters.given import as_path
 from lifecycle.adapters.settings import AdapterSettings, check_settings
 from lifecycle.adapters.settings_yaml import parse, read_text
 from lifecycle.adapters.sources import check_name
@@ -98,8 +99,8 @@ def read_config(adapter: str, file: str | Path) -> AdapterConfig:
             the key is named with what is allowed.
         ConfigError: PyYAML is not installed.
     """
-    place = Path(file)
-    given = _parsed(check_name(adapter), place)
+    place = as_path("file", file, check_name(adapter), kind="file")
+    given = _parsed(adapter, place)
     found = _typed(adapter, place.name, given)
     _refuse_beside_path(adapter, place.name, given)
     settings = AdapterSettings(

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lifecycle.adapters.checkpoint import CheckpointSource
 from lifecycle.adapters.folder import FileIdentity, identify
+from lifecycle.adapters.given import as_name, as_path
 from lifecycle.errors import AdapterError
 
 NAME_LENGTH_MAX: Final = 128
@@ -55,8 +56,7 @@ def check_name(name: object) -> str:
         AdapterError: it is no string, too long, or has other characters than letters, digits, dot,
             underscore and dash, or is ``.`` or ``..``.
     """
-    if not isinstance(name, str):
-        raise AdapterError(repr(name), f"a name is a string, this is {type(name).__name__}")
+    name = as_name(name)
     if not name or len(name) > NAME_LENGTH_MAX:
         raise AdapterError(
             name[:NAME_LENGTH_MAX], f"a name has 1 to {NAME_LENGTH_MAX} characters, this has {len(name)}"
@@ -86,8 +86,7 @@ def make_source(
     """
     if resume is not None:
         return _resume_source(name, resume, alone=not seed and (path, tensors, rank, alpha, target_modules) == _NOTHING)
-    if path is not None and not isinstance(path, str | Path):
-        raise AdapterError(name, f"path is {type(path).__name__}; give the directory as a string or a Path")
+    place = None if path is None else as_path("path", path, name)
     if path is not None and any(one is not None for one in (tensors, rank, alpha, target_modules)):
         raise AdapterError(name, "a directory says its own rank, alpha and targets; give path alone")
     if tensors is not None:
@@ -99,13 +98,13 @@ def make_source(
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _SEED_MAX:
         raise AdapterError(name, f"seed is {seed!r}; a seed is an integer from 0 to 2**63 - 1")
     return AdapterSource(
-        path=None if path is None else Path(path),
+        path=place,
         tensors=tensors,
         rank=rank,
         alpha=alpha,
         target_modules=_targets(name, target_modules),
         seed=seed,
-        identity=None if path is None else identify(name, Path(path)),
+        identity=None if place is None else identify(name, place),
     )
 
 
@@ -115,9 +114,7 @@ def _resume_source(name: str, directory: object, *, alone: bool) -> AdapterSourc
 
     if not alone:
         raise AdapterError(name, "a checkpoint says its own tensors, rank, alpha and targets; give resume alone")
-    if not isinstance(directory, str | Path):
-        raise AdapterError(name, f"resume is {type(directory).__name__}; give the directory as a string or a Path")
-    found = find_checkpoint(name, directory)
+    found = find_checkpoint(name, as_path("resume", directory, name))
     return AdapterSource(path=found.path, identity=found.identity, checkpoint=found)
 
 

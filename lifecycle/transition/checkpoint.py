@@ -17,10 +17,13 @@ from lifecycle.adapters.checkpoint import (
     SlotRecord,
 )
 from lifecycle.adapters.folder import CONFIG_NAME, WEIGHTS_NAME, sha256_of
+from lifecycle.adapters.given import as_name, as_path
 from lifecycle.adapters.peft_config import render_config
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter
 from lifecycle.adapters.reading import RegistryReader
 from lifecycle.adapters.records import AdapterRecord
+from lifecycle.adapters.refusals import SaveDirectoryTaken
+from lifecycle.adapters.settings import resolved
 from lifecycle.errors import AdapterError
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.leases import WeightLease
@@ -33,9 +36,9 @@ def registered(host: AdapterHost | None, name: str) -> tuple[DesiredAdapter, Ada
     """A loaded adapter, and what its registry knows of it; None where the host keeps books of its own.
 
     Raises:
-        AdapterError: it is not loaded.
+        AdapterError: it is not loaded, or no name.
     """
-    if host is None or name not in host.loaded():
+    if host is None or as_name(name) not in host.loaded():
         raise AdapterError(name, "it is not loaded; register it and reconcile first")
     loaded = host.loaded()[name]
     record = _record_of(host, loaded)
@@ -49,18 +52,24 @@ def _record_of(host: AdapterHost, adapter: DesiredAdapter) -> AdapterRecord | No
     return None if is_other else record
 
 
-def saves_to(name: str, directory: str | Path | None, record: AdapterRecord | None) -> Path:
+def saves_to(host: AdapterHost | None, name: str, directory: object, record: AdapterRecord | None) -> Path:
     """Where a checkpoint goes: as given, or as the adapter was registered with.
 
     Raises:
-        AdapterError: neither says so.
+        AdapterError: neither says so, or it is no path.
+        SaveDirectoryTaken: another adapter is registered to save there, above or below.
     """
     if directory is None and record is not None:
         directory = record.settings.save
-    if not isinstance(directory, str | Path) or not str(directory):
-        given = "no directory is given" if directory in (None, "") else f"directory is {type(directory).__name__}"
-        raise AdapterError(name, f"{given}; give one, or register the adapter with settings that have save")
-    return Path(directory)
+    if directory in (None, ""):
+        remedy = "give one, or register the adapter with settings that have save"
+        raise AdapterError(name, f"no directory is given; {remedy}")
+    registry, place = getattr(host, "registry", None), as_path("directory", directory, name)
+    if isinstance(registry, RegistryReader):
+        near = registry.saver_near(name, at := resolved(name, "directory", place))
+        if near is not None:
+            raise SaveDirectoryTaken(name, at, *near)
+    return place
 
 
 def checked_step(name: str, step: int | None, record: AdapterRecord | None) -> int:

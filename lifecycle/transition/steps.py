@@ -5,30 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lifecycle.adapters.custody import note_changed
-from lifecycle.errors import ConfigError, LifecycleError
+from lifecycle.adapters.given import as_names
+from lifecycle.errors import LifecycleError
 from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.digests import digest
 from states import ACTOR, ADAPTER_PREFIX, BUFFERS, FROZEN_BASE, TRAINABLE_BASE, Strategy, Verify
 
 
-def names_of(what: str, given: Iterable[str]) -> tuple[str, ...]:
-    """Names as they are asked for: sorted, each once.
-
-    Raises:
-        ConfigError: one name instead of several, or something that is no name.
-    """
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(f"{given!r} is no list of {what}; give several names, such as [{given!r}]")
-    names = tuple(given)
-    if not all(isinstance(one, str) for one in names):
-        raise ConfigError(f"{names!r} are no {what}; each is a name")
-    return tuple(sorted(set(names)))
-
-
 def adapter_names(given: Iterable[str]) -> tuple[str, ...]:
-    """The adapters of a step; see :func:`names_of`."""
-    return names_of("adapters", given)
+    """The adapters of a step; see :func:`~lifecycle.adapters.given.as_names`."""
+    return as_names("adapters", given)
 
 
 class TrainingStep:

@@ -61,7 +61,7 @@ def test_a_good_name_is_taken(name: str) -> None:
         ({"seed": -1}, "seed is -1"),
         ({"seed": 1.5}, "seed is 1.5"),
         ({"seed": 2**63}, "seed is"),
-        ({"path": 3}, "path is int"),
+        ({"path": 3}, "path is 3; give the directory"),
         ({"path": "d", "rank": 4}, "give path alone"),
         ({"path": "d", "tensors": {"x": torch.zeros(1)}, "rank": 1}, "give path alone"),
         ({"tensors": {}, "rank": 4}, "is empty"),

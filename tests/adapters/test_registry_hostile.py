@@ -197,6 +197,7 @@ def _many(key: str, *, numbered: Callable[[Any, int], object], count: int) -> Ch
         (put("adapters", 0, "adapter", "registration_id", value=1), "the registration id 1 stands 2 times"),
         (put("adapters", 0, "adapter", "registration_id", value=4), "'a' has the id 4, the next one is 4"),
         (put("adapters", 0, "settings", "save", value="/saves/b"), "the save directory '/saves/b' stands 2 times"),
+        (put("adapters", 0, "settings", "save", value="/saves/b/step_1"), "'/saves/b/step_1' lies in that of another"),
         (put("adapters", 0, "settings", "save", value="saves"), "not absolute"),
         (put("adapters", 0, "settings", "num_epoch", value=1), "both given"),
         (put("adapters", 0, "num_step", value=8), "runs for 8 steps, and was registered for 9"),

@@ -98,14 +98,38 @@ def test_two_adapters_that_hold_a_slot_never_save_to_one_directory(place: Path, 
     assert registry.snapshot() == before
 
 
-def test_adapters_may_save_to_directories_beside_and_below_one_another(place: Path) -> None:
-    """They are other directories."""
+def test_adapters_may_save_to_directories_beside_one_another(place: Path) -> None:
+    """They are other directories, also where one name begins with the other."""
     registry = AdapterRegistry(slots=4)
-    for name, where in (("a", "runs"), ("b", "runs/below"), ("c", "other"), ("d", None)):
+    for name, where in (("a", "runs"), ("b", "runs-2"), ("c", "other"), ("d", None)):
         registry.register(name, settings=saving(where))
     found = [one.settings.save for one in registry.snapshot().adapters.values()]
 
-    assert found == [place / "runs", place / "runs" / "below", place / "other", None]
+    assert found == [place / "runs", place / "runs-2", place / "other", None]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("runs", "link/below/deep"), ("runs/below/deep", "link"), ("x", "x/step_1")]
+)
+def test_adapters_that_hold_a_slot_never_save_one_inside_the_other(place: Path, first: str, second: str) -> None:
+    """In both directions: what one takes for a step of its own would be the other's directory."""
+    registry = AdapterRegistry(slots=2)
+    outside = registry.register("a", settings=saving(first))
+    before = registry.snapshot()
+
+    with pytest.raises(SaveDirectoryTaken, match="is not apart from") as caught:
+        registry.register("b", settings=saving(second))
+    assert (caught.value.holder, caught.value.holder_save) == ("a", Path(first).resolve())
+    assert registry.snapshot() == before
+
+    registry.deregister("a")
+    registry.retire_adapters()
+    registry.free_slot("a")
+    registry.register("b", settings=saving(second))
+    registry.deregister("b")
+    registry.retire_adapters()
+    registry.free_slot("b")
+    assert registry.register("c", settings=saving(first)).slot == outside.slot == 0
 
 
 def test_a_save_directory_is_free_again_when_its_adapter_is_completed(place: Path) -> None:
