@@ -586,7 +586,7 @@ pytestmark = pytest.mark.timeout(600)
 
 TestRegistryAndTrainer = RegistryAndTrainer.TestCase
 TestRegistryAndTrainer.settings = settings(
-    max_examples=40,
+    max_examples=35,
     stateful_step_count=30,
     deadline=None,
     derandomize=True,
