@@ -147,6 +147,7 @@ class Facts:
     origin: TrainerState | None = field(default=None, metadata=SHARED)
     to_load: tuple[str, ...] = field(default=(), metadata=SHARED)
     to_retire: tuple[str, ...] = field(default=(), metadata=SHARED)
+    plan_digest: str = field(default="", metadata=SHARED)
     unaccounted: tuple[str, ...] = field(default=(), metadata=SHARED)
     touched: tuple[str, ...] = field(default=(), metadata=SHARED)
     step_open: bool = field(default=False, metadata=SHARED)

@@ -24,6 +24,7 @@ from states import (
     ContentFacts,
     EngineFacts,
     Facts,
+    ReconcilePlan,
     TrainerEvent,
     adapter_group,
     plan_reconcile,
@@ -44,7 +45,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
     if event in (None, TrainerEvent.OFFLOAD) and _is_on_the_device(parts):
         parts.layout.homes.forget()  # before memory is given back, also what user code has repointed is seen
     contents = content_facts(parts)
-    to_load, to_retire = pending(parts)
+    plan = _plan_facts(parts)
     loaded = parts.adapters.loaded() if parts.adapters is not None else {}
     step = runtime.step if runtime.step is not None else request.adapters
     commits = event is TrainerEvent.TRAINED and runtime.step is not None
@@ -54,16 +55,15 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         models=parts.snapshots.backup_tags,
         contents=contents,
         origin=runtime.origin,
-        to_load=to_load,
-        to_retire=to_retire,
+        **plan,
         unaccounted=unaccounted_of(parts.adapters),
-        unknown_slot_state=_unknown(parts, (*to_load, *to_retire), event),
+        unknown_slot_state=_unknown(parts, (*plan["to_load"], *plan["to_retire"]), event),
         touched=parts.touched(step, loads=request.loads),
         step_open=runtime.step is not None,
         step_differs=tuple(sorted(set(step) ^ set(request.adapters))) if commits else (),
         step_unknown=tuple(sorted(name for name in step if name not in loaded)),
         reference_open=runtime.references > 0,
-        **_use_facts(parts, step, to_retire),
+        **_use_facts(parts, step, plan["to_retire"]),
         accumulated=tuple(sorted(runtime.accumulated)),
         switch_target=request.target,
         engines=_engines_facts(parts, request, contents),
@@ -84,12 +84,16 @@ def _use_facts(parts: Parts, step: tuple[str, ...], to_retire: tuple[str, ...]) 
     return {"step_frozen": tuple(sorted(host.frozen() & set(step))), "unsucceeded": host.unsucceeded(to_retire)}
 
 
-def pending(parts: Parts) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Names to load and names to retire, sorted. A name that was registered anew, or has another slot, is in both."""
-    if parts.adapters is None:
-        return (), ()
-    plan = plan_reconcile(parts.adapters.desired(), parts.adapters.loaded())
-    return tuple(one.name for one in plan.loads), tuple(one.name for one in plan.retires)
+def _plan_facts(parts: Parts) -> dict[str, Any]:
+    """What a reconcile would do. A name that was registered anew, or has another slot, is to be retired and loaded."""
+    plan = ReconcilePlan()
+    if parts.adapters is not None:
+        plan = plan_reconcile(parts.adapters.desired(), parts.adapters.loaded())
+    return {
+        "to_load": tuple(one.name for one in plan.loads),
+        "to_retire": tuple(one.name for one in plan.retires),
+        "plan_digest": "" if plan.is_empty else plan.digest,
+    }
 
 
 def content_facts(parts: Parts) -> tuple[ContentFacts, ...]:

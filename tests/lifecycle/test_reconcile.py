@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from lifecycle import AdapterError, EventRefused, HostArena, Moved, TrainerState, TransitionFailed, Unchanged
+from lifecycle.audit.read import canonical
 from tests.lifecycle.world import FakeEngine, World, make_world
 
 
@@ -104,6 +106,28 @@ def test_a_name_that_was_registered_anew_is_another_adapter() -> None:
 
     assert versions_of(world)["adapter/A"] > before
     assert torch.equal(world.model.lora_a[0].detach(), world.host.values["A"]["lora_a.0"])
+
+
+def test_plans_of_equal_names_and_other_registrations_are_other_shared_facts() -> None:
+    """Ranks compare shared facts, and runs their records: a name may be another adapter on each."""
+    one, other = make_world(), make_world()
+    nothing = one.trainer.facts().plan_digest
+    other.host.register("A", 0, seed=98)  # it was registered once more than on the other rank
+    for world in (one, other):
+        world.host.register("A", 0, seed=99)
+    shared = [world.trainer.facts().shared() for world in (one, other)]
+    for world in (one, other):
+        world.trainer.reconcile_adapters()
+    told: list[Any] = [canonical(world.audit.records)[0]["shared"] for world in (one, other)]
+
+    assert nothing == ""
+    for facts in (shared, told):
+        assert [facts[0][key] == facts[1][key] for key in ("to_load", "to_retire", "plan_digest")] == [
+            True,
+            True,
+            False,
+        ]
+    assert [each["plan_digest"] for each in told] == [each["plan_digest"] for each in shared]
 
 
 def test_the_next_tenant_of_a_slot_starts_from_zero() -> None:
