@@ -56,23 +56,27 @@ class Saving(Asking):
         Args:
             name: a loaded adapter.
             directory: of this adapter alone; that of its settings (``save``) when None.
-            step: N; what the registry has counted when None.
+            step: N; what the registry has counted when None. The bytes are those of now: count first
+                (``mark_batch_trained``), then save.
 
         Returns:
             ``directory/step_N``. The same checkpoint once more is not written again.
 
         Raises:
-            AdapterError: it is not loaded, cannot be saved, or the directory cannot be written or holds another
-                checkpoint of this step. Whatever was there is whole and as it was.
+            AdapterError: it is not loaded, cannot be saved, the batch of its last step is noted and not counted, or the
+                directory cannot be written or holds another checkpoint of this step. Whatever was there is whole and as
+                it was.
             EventRefused: its newest bytes cannot be read now, or gradients are accumulated, which it would not hold.
         """
         from lifecycle.adapters.checkpoint_write import write_checkpoint  # noqa: PLC0415 - needs msgspec
 
-        registered(self._parts.adapters, name)  # else the lease would be refused in other words
+        host = self._parts.adapters
+        registered(host, name)  # else the lease would be refused in other words
         with self.weights(f"save_checkpoint({name})", groups=[adapter_group(name)]) as lease:
             # Only now nobody can take its slot: before, the name may have become another registration in another slot.
-            adapter, record = registered(self._parts.adapters, name)
-            into, found_step = saves_to(self._parts.adapters, name, directory, record), checked_step(name, step, record)
+            adapter, record = registered(host, name)
+            into = saves_to(host, name, directory, record)
+            found_step = checked_step(host, name, step, record)
             manifest, contents = self._take_checkpoint(adapter, record, found_step, lease)
         path = write_checkpoint(into, manifest, contents)
         told = {"adapter": name, "step": found_step, "bytes": sum(map(len, contents.values()))}

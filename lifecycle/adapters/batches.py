@@ -83,6 +83,7 @@ class StepCounts(RegistryReader, ABC):
                 if adapter.name in batch.steps:
                     mismatched += _mismatches(record)
                     record = replace(record, step=record.step + 1, accumulated_groups=0)
+                    self._ahead.discard(adapter.registration_id)
                     if _is_at_its_end(record):
                         ended.append(adapter.name)
                 self._roster.put(record)
@@ -141,6 +142,7 @@ class StepCounts(RegistryReader, ABC):
             raise AdapterError(name, f"step is {step!r}; give an integer of at least 0")
         with self._lock:
             record = self._held(name, AdapterEvent.SET_STEP)
+            self._ahead.discard(record.adapter.registration_id)
             self._roster.put(replace(record, step=step, start_step=step, source_step=step, changed=False))
 
 

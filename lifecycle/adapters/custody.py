@@ -134,8 +134,10 @@ class Custody(StepCounts):
             for adapter in adapters:
                 record = self._roster.live().get(adapter.name)
                 is_it = record is not None and record.adapter.registration_id == adapter.registration_id
-                if record is not None and is_it and not record.changed:
-                    self._roster.put(replace(record, changed=True))
+                if record is not None and is_it:
+                    self._ahead.add(adapter.registration_id)
+                    if not record.changed:
+                        self._roster.put(replace(record, changed=True))
 
     def _account_for(self, held: Iterable[DesiredAdapter]) -> None:
         """Note what a host holds that this registry, which has loaded nothing there yet, does not know."""
@@ -174,6 +176,7 @@ class Custody(StepCounts):
         if self._roster.live()[name].state is AdapterState.RETIRING:
             self._move(name, AdapterEvent.RETIRE)
         self._decide(name, AdapterEvent.FREE_SLOT)
+        self._ahead.discard(self._roster.live()[name].adapter.registration_id)
         return self._roster.complete(name, released_from)
 
 

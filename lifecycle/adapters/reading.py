@@ -30,6 +30,7 @@ class RegistryReader:
         self._lock = RLock()
         self._roster = Roster(snapshot)
         self._batches: dict[int, BatchRecord] = {one.rollout_id: one for one in snapshot.batches}
+        self._ahead: set[int] = set()  # registrations whose tensors have changed since their last count
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -85,6 +86,18 @@ class RegistryReader:
     def active_adapters(self) -> tuple[str, ...]:
         """Names of the adapters that are served, sorted."""
         return tuple(self.in_state(*SERVED))
+
+    def uncounted_batch(self, adapter: DesiredAdapter) -> int | None:
+        """A noted batch that steps a registration whose tensors have changed since its last count.
+
+        Returns:
+            Its rollout id, the oldest; None when its count is that of its tensors, as far as is known here.
+        """
+        with self._lock:
+            if adapter.registration_id not in self._ahead:
+                return None
+            noted = (one for one in self._batches.values() if adapter.name in one.steps)
+            return next((one.rollout_id for one in noted if adapter in dict(one.groups)), None)
 
     def saver_near(self, name: str, directory: Path) -> tuple[str, Path] | None:
         """Another adapter whose checkpoints those of *name* would meet in a directory, which is a resolved one.

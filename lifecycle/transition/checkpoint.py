@@ -72,12 +72,20 @@ def saves_to(host: AdapterHost | None, name: str, directory: object, record: Ada
     return place
 
 
-def checked_step(name: str, step: int | None, record: AdapterRecord | None) -> int:
+def checked_step(host: AdapterHost | None, name: str, step: int | None, record: AdapterRecord | None) -> int:
     """The step that a checkpoint is of: as given, or as the registry has counted.
 
     Raises:
-        AdapterError: it is no integer of at least 0, or nobody knows it.
+        AdapterError: it is no integer of at least 0, nobody knows it, or the registry has not counted a step that the
+            adapter has done.
     """
+    registry = getattr(host, "registry", None)
+    if step is None and record is not None and isinstance(registry, RegistryReader):
+        batch = registry.uncounted_batch(record.adapter)
+        if batch is not None:
+            why = f"it has changed since its last count, and batch {batch}, which steps it, is not counted"
+            remedy = f"call mark_batch_trained({batch}) first, or give step="
+            raise AdapterError(name, f"{why}: step_{record.step} would hold the bytes of a later step; {remedy}")
     found = record.step if step is None and record is not None else step
     if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= STEP_MAX:
         raise AdapterError(name, f"step is {found!r}; give an integer of at least 0, or let the registry count")

@@ -436,6 +436,28 @@ def test_where_and_when_come_from_the_registration_unless_given(tmp_path: Path) 
     assert given == tmp_path / "other" / "step_8"
 
 
+def test_a_save_between_a_step_and_the_count_of_its_batch_is_refused(tmp_path: Path) -> None:
+    """step_N would hold the bytes of N + 1. A batch that is only noted, and not trained yet, stops nobody."""
+    made = loaded(steps=0)
+    registry = made.host.registry
+    registry.record_weight_update(["a"])
+    for rollout_id in (1, 2):
+        registry.record_batch_adapters(rollout_id, {"a": 1}, ["a"])
+    untrained = made.trainer.save_checkpoint("a", tmp_path)
+    made.train("a", 1)
+
+    with pytest.raises(
+        AdapterError, match=r"batch 1, .* is not counted: step_0 .*; call mark_batch_trained\(1\) first"
+    ):
+        made.trainer.save_checkpoint("a", tmp_path)
+    given = made.trainer.save_checkpoint("a", tmp_path / "given", step=1)
+    registry.mark_batch_trained(1)
+    counted = made.trainer.save_checkpoint("a", tmp_path)
+
+    assert (untrained.name, given.name, counted.name) == ("step_0", "step_1", "step_1")
+    assert (given / WEIGHTS_NAME).read_bytes() == (counted / WEIGHTS_NAME).read_bytes()
+
+
 @pytest.mark.parametrize("step", [-1, True, 1.0, "3", 2**60])
 def test_a_step_that_is_none_is_refused(tmp_path: Path, step: Any) -> None:
     """It becomes a name of a directory."""
