@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from torch import Tensor
 
+from lifecycle.adapters.given import as_name
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter
 from lifecycle.adapters.records import LoadedAdapter
 from lifecycle.adapters.registry import AdapterRegistry
@@ -68,9 +69,9 @@ class InUse(AdapterHost):
                 base alone. Unless it is given, retiring *name* inside is refused.
 
         Raises:
-            AdapterError: it is not loaded, or adapters are off.
+            AdapterError: it is not loaded, adapters are off, or *name* is no name, or *successor* none and not None.
         """
-        with self._blocks.adapter(self._held(name), successor):
+        with self._blocks.adapter(self._held(as_name(name)), successor):
             yield
 
     @contextmanager

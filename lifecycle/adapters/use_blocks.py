@@ -64,8 +64,13 @@ class UseBlocks:
         """Apply one loaded adapter inside.
 
         Raises:
-            AdapterError: the model is closed to it.
+            AdapterError: the model is closed to it, or *successor* is neither a name nor None.
         """
+        if not (successor is None or isinstance(successor, str | Unnamed)):
+            given = f"successor is {successor!r}"
+            raise AdapterError(
+                one.name, f"{given}; give the name of an adapter, None for the base alone, or leave it out"
+            )
         closed = next((block for block in reversed(self._blocks) if block.holder), None)
         if closed is not None and one.name not in closed.allowed:
             raise AdapterError(one.name, f"adapters are off inside of {closed.holder}; leave its block first")

@@ -127,3 +127,20 @@ def test_a_checkpoint_is_never_saved_where_another_adapter_is_registered_to_save
     assert made.trainer.save_checkpoint("b", tmp_path / "runs" / "b").parent.name == "b"
     assert made.trainer.save_checkpoint("a").name == "step_0"
     assert made.trainer.save_checkpoint("a", tmp_path / "runs" / "a" / "own").name == "step_0"
+
+
+@pytest.mark.parametrize("given", [5, False, ["b"], b"b"], ids=repr)
+def test_a_successor_is_a_name_or_none_and_nothing_else(given: Any) -> None:
+    """What is neither would read as nobody; the block is not opened."""
+    made = make()
+    made.host.registry.register("a")
+    made.trainer.reconcile_adapters()
+
+    with pytest.raises(AdapterError, match=r"successor is .*; give the name of an adapter"):
+        made.host.use("a", successor=given).__enter__()
+
+    with pytest.raises(AdapterError, match="a name is a string"):
+        made.host.use([given]).__enter__()  # type: ignore[arg-type]
+    made.host.registry.deregister("a")
+    made.trainer.reconcile_adapters()
+    assert made.host.loaded() == {}
