@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
-from lifecycle.adapters.protocol import ChoosesAdapters
 from lifecycle.config import Reference
 from lifecycle.errors import ConfigError, EventRefused
 from lifecycle.planning import Planning
@@ -71,8 +70,8 @@ class Referring(Planning):
         self._runner.send(TrainerEvent.SWITCH_MODEL, Request(target=model))
 
     def _adapters_off(self, allowed: tuple[str, ...]) -> AbstractContextManager[None]:
-        host = self._parts.adapters
-        return host.without_adapters(HOLDER, allowed) if isinstance(host, ChoosesAdapters) else nullcontext()
+        host = self._parts.chooser
+        return nullcontext() if host is None else host.without_adapters(HOLDER, allowed)
 
     def _refuse_reference(self, kind: Reference) -> None:
         with self._runner.turn.of("reference"):

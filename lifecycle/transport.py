@@ -33,7 +33,7 @@ class Receivers:
     """The engines that were sent something through buffers, by name and weakly: one that is gone holds nothing."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Callable[[], object]] = {}
+        self._known: dict[str, Callable[[], HoldsTransport | None]] = {}
 
     def remember(self, engine: RolloutEngine) -> None:
         """It gets something now; what it holds counts from here on."""
@@ -48,7 +48,7 @@ class Receivers:
         found: dict[str, int | None] = {}
         for name, look in tuple(self._known.items()):
             engine = look()
-            if not isinstance(engine, HoldsTransport):
+            if engine is None:
                 del self._known[name]
                 continue
             try:

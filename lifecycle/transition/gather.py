@@ -9,7 +9,6 @@ from typing import Any, Final
 from torch import Tensor
 
 from lifecycle.adapters.custody import unaccounted_of
-from lifecycle.adapters.protocol import ChoosesAdapters
 from lifecycle.adapters.reading import RegistryReader
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.memory import host
@@ -67,7 +66,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         accumulated=tuple(sorted(runtime.accumulated)),
         switch_target=request.target,
         engines=_engines_facts(parts, request, contents),
-        **_memory_facts(parts, event),
+        **_memory_facts(parts, event, reconciles=bool(plan["plan_digest"])),
     )
     return with_copy_need(parts, facts, event, loads=request.loads)
 
@@ -78,8 +77,8 @@ def _unknown(parts: Parts, changing: tuple[str, ...], event: TrainerEvent | None
 
 def _use_facts(parts: Parts, step: tuple[str, ...], to_retire: tuple[str, ...]) -> dict[str, Any]:
     """What a host knows that chooses the adapter of forward passes."""
-    host = parts.adapters
-    if not isinstance(host, ChoosesAdapters):
+    host = parts.chooser
+    if host is None:
         return {}
     return {"step_frozen": tuple(sorted(host.frozen() & set(step))), "unsucceeded": host.unsucceeded(to_retire)}
 
@@ -170,7 +169,7 @@ def _extra(report: EngineReport, groups: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(group.removeprefix(ADAPTER_PREFIX) for group in held if group not in groups))
 
 
-def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
+def _memory_facts(parts: Parts, event: TrainerEvent | None, *, reconciles: bool) -> dict[str, Any]:
     split = parts.layout.tags()
     paused = [info for info in (*split.weights, *split.scratch) if info.paused]
     found: dict[str, Any] = {
@@ -187,13 +186,13 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None) -> dict[str, Any]:
     if event in (None, TrainerEvent.OFFLOAD) and _is_on_the_device(parts):
         found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}
     if event is TrainerEvent.BEGIN_STEP:
-        misflagged = parts.adapters.misflagged() if isinstance(parts.adapters, ChoosesAdapters) else ()
+        misflagged = parts.chooser.misflagged() if parts.chooser is not None else ()
         found["strays"] = (*parts.inventory.unfrozen(), *parts.inventory.replaced(), *misflagged)
     if event is TrainerEvent.TRAINED:
         found["strays"] = parts.inventory.replaced()
     if event in (None, TrainerEvent.OFFLOAD, TrainerEvent.WAKE_UP):
         found |= parts.runtime.receivers.facts()
-    if event in (None, TrainerEvent.RECONCILE_ADAPTERS):
+    if event is None or (event is TrainerEvent.RECONCILE_ADAPTERS and reconciles):
         found["unwritable"] = _unwritable(parts)
     return found
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.adapters.protocol import AdapterHost, ChoosesAdapters
 from lifecycle.cleanup import CleanUp
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine
@@ -81,6 +81,7 @@ class Parts:
     Attributes:
         ignored_files: backup files that were in the disk directory before this trainer.
         on_disk: tags that have a file of their own by now, which the next pause writes again.
+        chooser: the adapters, where they choose the one that a forward pass uses; None elsewhere.
     """
 
     config: LifecycleConfig
@@ -104,8 +105,9 @@ class Parts:
     on_disk: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Clean-ups are those of this trainer, its saver is shared."""
+        """Clean-ups are those of this trainer, its saver is shared. What the host can do is slow to ask: once."""
         self.cleanup = CleanUp(self.saver)
+        self.chooser = self.adapters if isinstance(self.adapters, ChoosesAdapters) else None
 
     def touched(self, adapters: Iterable[str], *, loads: bool = False) -> tuple[str, ...]:
         """The content groups that a step of these adapters changes; a step that loads a checkpoint, all of them."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from lifecycle.adapters.custody import refuse_ended
-from lifecycle.adapters.protocol import AdapterHost, ChoosesAdapters, DesiredAdapter, PreparedAdapter
+from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter, PreparedAdapter
 from lifecycle.errors import AdapterError, ConfigError, DigestMismatch, SlotWriteError
 from lifecycle.outcome import FailedAdapter
 from lifecycle.transition.checkpoint import resumed_record
@@ -85,7 +85,8 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
 
 def _refuse_stranded(one: _Pass) -> None:
     """Who is in use was retired for a successor that then could not be loaded: forward passes would go without any."""
-    for name in one.host.stranded() if isinstance(one.host, ChoosesAdapters) else ():
+    stranded: tuple[str, ...] = () if one.parts.chooser is None else one.parts.chooser.stranded()
+    for name in stranded:
         told = "".join(f"; {each.name}: {each.why}" for each in one.failed)
         raise AdapterError(name, f"it is in use, and the successor that use() names is not loaded{told}")
 
