@@ -143,9 +143,9 @@ def test_facts_find_a_content_group_by_name() -> None:
     assert facts.content("adapter/nobody") is None
 
 
-@pytest.mark.parametrize("name", ["offload_target", "strategy"])
+@pytest.mark.parametrize("name", ["offload_target", "strategy", "frozen_base"])
 def test_facts_refuse_values_that_no_guard_knows(name: str) -> None:
-    """A target or strategy that does not exist is an error when the record is made."""
+    """A target, strategy or backing that does not exist is an error when the record is made."""
     given: dict[str, Any] = {name: "tape"}
 
     with pytest.raises(ValueError, match="tape"):
