@@ -20,8 +20,7 @@ LIMITS: Final[dict[str, float]] = {
     "weights-open-ms": 2.0,
     "weights-views": 2.0,
     "arena": 0.8,
-    "overhead-us": 150.0,
-    "overhead-records": 6.0,
+    "overhead": 6.0,
     "reconcile-one": 2.0,
     "registry-ms": 50.0,
 }

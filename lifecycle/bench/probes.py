@@ -21,7 +21,7 @@ from lifecycle.saver import Backup, HostArena, pages
 from lifecycle.saver.views import bytes_at
 
 _WARM_UP: Final = 2
-_OVERHEAD_ROUNDS: Final = 40
+_OVERHEAD_ROUNDS: Final = 300
 
 
 def probe_views(case: Case, folder: Path, repetitions: int) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def probe_overhead(case: Case, folder: Path, _repetitions: int) -> dict[str, Any
     for event in ("attach", "first_reconcile"):
         trainer.do(event)
     assert isinstance(trainer.log, TimedLog)
-    taken: dict[str, dict[str, list[float]]] = {"moves": {}, "log": {}, "settled": {}}
+    taken: dict[str, dict[str, list[float]]] = {"moves": {}, "moves_log": {}, "settled": {}, "settled_log": {}}
     for _ in range(_OVERHEAD_ROUNDS + _WARM_UP):
         for event in ("step", "sleep", "offload", "update_weights", "wake_up", "nothing_to_reconcile"):
             before, logged = arena.seconds, trainer.log.seconds
@@ -178,9 +178,11 @@ def probe_overhead(case: Case, folder: Path, _repetitions: int) -> dict[str, Any
             if event in _MOVES:
                 took = sample["seconds"] - (arena.seconds - before)
                 taken["moves"].setdefault(event, []).append(took / calls)
-                taken["log"].setdefault(event, []).append((trainer.log.seconds - logged) / calls)
+                taken["moves_log"].setdefault(event, []).append((trainer.log.seconds - logged) / calls)
             if event in _SETTLED:
+                logged = trainer.log.seconds
                 taken["settled"].setdefault(event, []).append(trainer.do(event)[event]["seconds"])
+                taken["settled_log"].setdefault(event, []).append(trainer.log.seconds - logged)
     return {kind: _medians(found) for kind, found in taken.items()}
 
 
