@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.optim import Optimizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
 
@@ -21,3 +24,15 @@ def llama(seed: int = 0, *, tied: bool = False) -> nn.Module:
         tie_word_embeddings=tied,
     )
     return LlamaForCausalLM(config).eval()
+
+
+def step_rounding(optimizer: Optimizer, parameters: Mapping[str, Tensor], mains: Mapping[str, Tensor]) -> None:
+    """Step as Megatron does it: gradients go to the main copies, the optimizer steps those, parameters are rounded."""
+    pairs = [(one, mains[name]) for name, one in parameters.items() if name in mains]
+    for parameter, main in pairs:
+        assert parameter.grad is not None
+        main.grad = parameter.grad.float()
+    optimizer.step()
+    with torch.no_grad():
+        for parameter, main in pairs:
+            parameter.copy_(main)

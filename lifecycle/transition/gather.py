@@ -41,7 +41,8 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         event: what is asked; facts that only one event looks at are gathered for that event alone.
     """
     runtime = parts.runtime
-    if event in (None, TrainerEvent.OFFLOAD) and _is_on_the_device(parts):
+    offloads = event in (None, TrainerEvent.OFFLOAD) and _is_on_the_device(parts)
+    if offloads:
         parts.layout.homes.forget()  # before memory is given back, also what user code has repointed is seen
     contents = content_facts(parts)
     plan = _plan_facts(parts)
@@ -66,7 +67,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         accumulated=tuple(sorted(runtime.accumulated)),
         switch_target=request.target,
         engines=_engines_facts(parts, request, contents),
-        **_memory_facts(parts, event, reconciles=bool(plan["plan_digest"])),
+        **_memory_facts(parts, event, offloads=offloads, reconciles=bool(plan["plan_digest"])),
     )
     return with_copy_need(parts, facts, event, loads=request.loads)
 
@@ -169,7 +170,7 @@ def _extra(report: EngineReport, groups: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(group.removeprefix(ADAPTER_PREFIX) for group in held if group not in groups))
 
 
-def _memory_facts(parts: Parts, event: TrainerEvent | None, *, reconciles: bool) -> dict[str, Any]:
+def _memory_facts(parts: Parts, event: TrainerEvent | None, *, offloads: bool, reconciles: bool) -> dict[str, Any]:
     split = parts.layout.tags()
     paused = [info for info in (*split.weights, *split.scratch) if info.paused]
     found: dict[str, Any] = {
@@ -183,7 +184,7 @@ def _memory_facts(parts: Parts, event: TrainerEvent | None, *, reconciles: bool)
         "device_free_bytes": parts.saver.device_free_bytes(),
         "base_file_problem": parts.file.problem(),
     }
-    if event in (None, TrainerEvent.OFFLOAD) and _is_on_the_device(parts):
+    if offloads:
         found |= _room_facts(parts, split.weights) | {"strays": strays(parts)}
     if event is TrainerEvent.BEGIN_STEP:
         misflagged = parts.chooser.misflagged() if parts.chooser is not None else ()

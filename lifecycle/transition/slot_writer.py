@@ -34,9 +34,8 @@ class SlotWriter:
         slot, mains = prepared.desired.slot, self._parts.moments.mains
         for name, tensor in host.slot_tensors(slot).items():
             value = prepared.tensors[name]
-            if (
-                name in mains
-            ):  # the parameter is what its main copy rounds to: so a step without gradient changes nothing
+            if name in mains:
+                # The parameter is what its main copy rounds to: so a step without gradient changes nothing.
                 exact = prepared.exact.get(name, value).float()
                 self._write(f"{name}#{MAIN}", mains[name], exact)
                 value = exact.to(tensor.dtype)

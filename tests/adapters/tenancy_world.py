@@ -16,6 +16,7 @@ from lifecycle.adapters import AdapterRegistry, PeftAdapters
 from lifecycle.engines.protocol import AdapterPayload, EngineReport
 from lifecycle.errors import EngineError
 from tests.lifecycle.world import FakeEngine, content_of
+from tests.models import step_rounding
 
 SLOTS, SLOT_RANK, TARGETS = 3, 2, ("up", "down")
 LAYOUTS = {"fp32": torch.float32, "bf16 and main copies": torch.bfloat16}
@@ -146,14 +147,7 @@ class TenancyWorld:
     def optimizer_step(self, name: str) -> None:
         """Step what the optimizer holds; with main copies gradients go there, and what is stepped is rounded back."""
         slot = self.host.slot_of(name)
-        pairs = [(one, self.mains[key]) for key, one in self.host.slot_tensors(slot).items() if key in self.mains]
-        for parameter, main in pairs:
-            assert parameter.grad is not None
-            main.grad = parameter.grad.float()
-        self.optimizers[slot].step()
-        with torch.no_grad():
-            for parameter, main in pairs:
-                parameter.copy_(main)
+        step_rounding(self.optimizers[slot], self.host.slot_tensors(slot), self.mains)
 
     def clear_gradients(self, name: str) -> None:
         """Zero those of an adapter."""

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from lifecycle import HostArena, LifecycleConfig, MemoryAudit, TrainerLifecycle, TrainerState
 from lifecycle.adapters import AdapterRegistry, PeftAdapters
-from tests.models import llama
+from tests.models import llama, step_rounding
 
 TARGETS = ("q_proj", "down_proj")
 SLOT_RANK = 4
@@ -117,14 +117,7 @@ class SlotWorld:
     def step(self, name: str) -> None:
         """Step what the optimizer holds, as Megatron does it: gradients to fp32, step, round."""
         slot = self.host.slot_of(name)
-        pairs = [(one, self.mains[key]) for key, one in self.host.slot_tensors(slot).items() if key in self.mains]
-        for parameter, main in pairs:
-            assert parameter.grad is not None
-            main.grad = parameter.grad.float()
-        self.optimizers[slot].step()
-        with torch.no_grad():
-            for parameter, main in pairs:
-                parameter.copy_(main)
+        step_rounding(self.optimizers[slot], self.host.slot_tensors(slot), self.mains)
         if slot in self.schedulers:
             self.schedulers[slot].step()
 
