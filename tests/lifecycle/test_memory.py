@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from lifecycle import Unchanged
 from lifecycle.memory import cgroup, host
+from tests.lifecycle.world import make_world
 
 GIB = 1 << 30
 
@@ -97,3 +99,27 @@ def test_a_backup_may_take_what_machine_container_and_budget_all_allow(monkeypat
     assert host.host_free_bytes(8192, 0) == 4096
     assert host.host_free_bytes(4096, 1024) == 3072
     assert host.host_free_bytes(1024, 4096) == 0
+
+
+def test_the_operating_system_is_asked_only_for_what_its_answer_could_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A need below that is held against the budget alone; from there on both count."""
+    asked: list[int] = []
+    monkeypatch.setattr(host, "host_free_bytes", lambda *_: asked.append(1) or 7)
+
+    assert host.host_room_for(host.ASKED_FROM_BYTES - 1, None, 0) is None
+    assert host.host_room_for(host.ASKED_FROM_BYTES - 1, 4096, 1024) == 3072
+    assert host.host_room_for(1, 1024, 4096) == 0
+    assert asked == []
+    assert host.host_room_for(host.ASKED_FROM_BYTES, None, 0) == 7
+
+
+def test_an_offload_that_was_done_asks_nobody_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one does."""
+    world, asked = make_world(), list[int]()
+    real = host.host_room_for
+    monkeypatch.setattr(host, "host_room_for", lambda *given: asked.append(1) or real(*given))
+    world.trainer.sleep(offload=True)
+    before = len(asked)
+
+    assert isinstance(world.trainer.offload(), Unchanged)
+    assert before == len(asked) == 1
