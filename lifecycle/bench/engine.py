@@ -62,7 +62,7 @@ class ReadingEngine:
         for group in self._staged:
             self._versions.pop(group, None)
 
-    def release(self, tags: Iterable[str]) -> None:
+    def release(self, tags: Iterable[str], *, discard: bool = False) -> None:
         """It has no memory of its own."""
 
     def resume(self, tags: Iterable[str]) -> None:

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from lifecycle.engines.protocol import AdapterPayload, EngineReport, RolloutEngine
+from lifecycle.engines.verifying import BASE_ONLY, AnswersChecksums, AnswersGreedily
 
-__all__ = ["AdapterPayload", "EngineReport", "RolloutEngine"]
+__all__ = ["BASE_ONLY", "AdapterPayload", "AnswersChecksums", "AnswersGreedily", "EngineReport", "RolloutEngine"]

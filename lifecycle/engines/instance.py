@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,9 @@ from lifecycle.engines.kv_pool import KvPool, KvPoolFullError
 from lifecycle.engines.lora_slots import BadPayloadError, LoraSlots
 from lifecycle.engines.protocol import AdapterPayload
 from lifecycle.engines.sampling import Rollout, sample
+from lifecycle.engines.verifying import BASE_ONLY
 from lifecycle.errors import EngineError
 from states import adapter_group
-
-BASE_ONLY: Final = "@base"
-"""Asks for the base without an adapter. No adapter can have this name."""
 
 
 class Instance:

@@ -13,10 +13,11 @@ from threading import RLock
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engines.instance import BASE_ONLY, Instance
+from lifecycle.engines.instance import Instance
 from lifecycle.engines.protocol import KV_CACHE, WEIGHTS, AdapterPayload, EngineReport
 from lifecycle.engines.sampling import Rollout
 from lifecycle.engines.tags import TAGS, EngineTags
+from lifecycle.engines.verifying import BASE_ONLY
 from lifecycle.errors import EngineError
 from lifecycle.saver import MemorySaver
 

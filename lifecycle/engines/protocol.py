@@ -50,6 +50,8 @@ class EngineReport:
         mirror_bytes: host memory that it takes for its weights when it releases them and gives back when it resumes.
         saver_tags: its tags in the saver that it shares with the trainer, empty when its memory is elsewhere.
         adapter_slots: how many adapters it holds at once. More than that are never sent to it. None: it does not say.
+        discarded: tags whose memory is given back and whose bytes are gone. They are among the released ones too.
+        unknown: why it is not known what it holds, empty when it is. Nothing it reports then counts as held.
     """
 
     instance_id: str
@@ -60,6 +62,8 @@ class EngineReport:
     mirror_bytes: int = 0
     saver_tags: tuple[str, ...] = ()
     adapter_slots: int | None = None
+    discarded: frozenset[str] = frozenset()
+    unknown: str = ""
 
 
 @runtime_checkable
@@ -94,8 +98,13 @@ class RolloutEngine(Protocol):
     def abort_update(self) -> None:
         """Give up the update. What was touched holds no version any more and is not served."""
 
-    def release(self, tags: Iterable[str]) -> None:
-        """Give back the memory of these tags; those already released are skipped."""
+    def release(self, tags: Iterable[str], *, discard: bool = False) -> None:
+        """Give back the memory of these tags; those already released are skipped.
+
+        Args:
+            tags: which; what they need to serve is dropped with them (cached prefixes).
+            discard: also give up the content of ``weights``: no version is left, and the base has to be pushed again.
+        """
 
     def resume(self, tags: Iterable[str]) -> None:
         """Take the memory of these tags again; those that are resident are skipped."""

@@ -32,7 +32,7 @@ class Tenant(FakeEngine):
             saver_tags=tuple(info.tag for info in infos.values()),
         )
 
-    def release(self, tags: Iterable[str]) -> None:
+    def release(self, tags: Iterable[str], *, discard: bool = False) -> None:
         wanted = tuple(tags)
         for tag in sorted(self.resident & set(wanted)):
             self._saver.pause(f"{self.name}/{tag}")
@@ -58,7 +58,7 @@ class Foreign(FakeEngine):
     def report(self) -> EngineReport:
         return replace(super().report(), device_bytes=self.sizes, mirror_bytes=self.sizes["weights"])
 
-    def release(self, tags: Iterable[str]) -> None:
+    def release(self, tags: Iterable[str], *, discard: bool = False) -> None:
         wanted = tuple(tags)
         for tag in self.resident & set(wanted):
             if tag == "weights":

@@ -158,7 +158,7 @@ class FakeEngine:
         for group in self.touched:
             self.versions.pop(group, None)
 
-    def release(self, tags: Iterable[str]) -> None:
+    def release(self, tags: Iterable[str], *, discard: bool = False) -> None:
         self.calls.append(f"release:{','.join(tags)}")
         self.resident -= set(tags)
 
