@@ -7,6 +7,7 @@ from typing import Any, Final
 
 WEIGHTS: Final = "weights"
 KV_CACHE: Final = "kv_cache"
+CUDA_GRAPH: Final = "cuda_graph"
 """The memory tags of an engine that a hand-over gives and takes."""
 
 

@@ -52,6 +52,8 @@ class EngineReport:
         adapter_slots: how many adapters it holds at once. More than that are never sent to it. None: it does not say.
         discarded: tags whose memory is given back and whose bytes are gone. They are among the released ones too.
         unknown: why it is not known what it holds, empty when it is. Nothing it reports then counts as held.
+        releases_apart: it can release one tag and keep another.
+        discards: it keeps no copy of its weights when it releases them, and has to be pushed the base afterwards.
     """
 
     instance_id: str
@@ -64,6 +66,8 @@ class EngineReport:
     adapter_slots: int | None = None
     discarded: frozenset[str] = frozenset()
     unknown: str = ""
+    releases_apart: bool = True
+    discards: bool = False
 
 
 @runtime_checkable
