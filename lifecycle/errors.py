@@ -15,6 +15,8 @@ LifecycleError
 ├── SlotWriteError      the world: an adapter could not be written into its slot, or out of it
 ├── DigestMismatch      the world: bytes are not those of their version
 ├── EngineError         the world: a rollout engine failed, or answered something else than asked
+│   ├── EngineRefused       it answered no: nothing changed there
+│   └── EngineUnanswered    it failed or did not answer: what changed there is unknown
 ├── AuditError          the world: the log could not be written
 ├── TransitionFailed    the world: an effect failed and everything was undone
 └── TrainerFaulted      us or the world: an undo failed; call recover()
@@ -199,6 +201,34 @@ class EngineError(LifecycleError):
         super().__init__(f"engine {engine}: {why}")
         self.engine = engine
         self.why = why
+
+
+class EngineRefused(EngineError):
+    """An engine answered no. Nothing changed there.
+
+    Attributes:
+        status: its HTTP status.
+        answer: what it said, shortened.
+    """
+
+    def __init__(self, engine: str, why: str, *, status: int, answer: str = "") -> None:
+        super().__init__(engine, why)
+        self.status = status
+        self.answer = answer
+
+
+class EngineUnanswered(EngineError):
+    """An engine did not answer, or failed while it did. What changed there is unknown until it is asked.
+
+    Attributes:
+        status: its HTTP status, None where no answer came.
+        reached: False when no connection was made, so that nothing was asked of it.
+    """
+
+    def __init__(self, engine: str, why: str, *, status: int | None = None, reached: bool = True) -> None:
+        super().__init__(engine, why)
+        self.status = status
+        self.reached = reached
 
 
 class AuditError(LifecycleError):

@@ -18,7 +18,18 @@ MODULES = sorted((*(ROOT / "states").rglob("*.py"), *(ROOT / "lifecycle").rglob(
 LINES_MAX = 300
 FUNCTION_LINES_MAX = 38
 LONGER_FUNCTIONS: dict[str, int] = {}
-HEAVY = ("peft", "transformers", "safetensors", "torch_memory_saver", "ray", "matplotlib", "megatron", "typer", "rich")
+HEAVY = (
+    "peft",
+    "transformers",
+    "safetensors",
+    "torch_memory_saver",
+    "ray",
+    "matplotlib",
+    "megatron",
+    "typer",
+    "rich",
+    "httpx",
+)
 
 
 def _name(path: Path) -> str:
