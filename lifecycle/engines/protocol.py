@@ -88,13 +88,16 @@ class RolloutEngine(Protocol):
         """Pause admission, drain, drop caches that depend on weights."""
 
     def send_base(self, group: str, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Write the tensors of one base group. They alias the trainer's bytes; copy before returning."""
+        """Write the tensors of one base group, every one of them. They alias the trainer's bytes; copy before returning.
+
+        What is left in *tensors* when it returns counts as missing, and the update is aborted.
+        """
 
     def load_adapter(self, payload: AdapterPayload) -> None:
         """Load or replace one adapter. Copy before returning."""
 
     def unload_adapter(self, name: str) -> None:
-        """Drop one adapter."""
+        """Drop one adapter. One that is not there is dropped already."""
 
     def commit_update(self) -> None:
         """Make what was sent the served content, under the versions it was sent with."""

@@ -37,12 +37,12 @@ class AnswersGreedily(Protocol):
     def greedy(
         self, adapter: str, prompts: Sequence[Sequence[int]], max_new_tokens: int
     ) -> tuple[tuple[int, ...], ...]:
-        """The most probable continuation of each prompt, without sampling.
+        """The most probable continuation of each prompt: no sampling, no penalties, no stop at an end-of-text token.
 
         Args:
             adapter: a name, or :data:`BASE_ONLY`.
             prompts: token ids, one sequence a prompt.
-            max_new_tokens: how many new tokens at most.
+            max_new_tokens: how many new tokens each prompt gets, neither more nor less.
 
         Returns:
             The new token ids of each prompt, in the order of the prompts.
