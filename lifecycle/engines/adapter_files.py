@@ -1,0 +1,102 @@
+"""An adapter on its way to a server: a PEFT directory in private memory, there for one load and gone after it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from lifecycle.adapters.files import render_tensors
+from lifecycle.adapters.folder import CONFIG_NAME, WEIGHTS_NAME
+from lifecycle.adapters.given import as_path
+from lifecycle.adapters.peft_config import render_config
+from lifecycle.adapters.sources import check_name
+from lifecycle.engines.protocol import AdapterPayload
+from lifecycle.errors import AdapterError, ConfigError
+from lifecycle.private import make_folder
+
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - what is made in it is 0700
+
+
+class AdapterFiles:
+    """Where adapters lie while a server loads them, each version at a path of its own: ``NAME/vVERSION``.
+
+    The server has to see the same path: it runs on this host, or shares the directory. Directories are 0700 and files
+    0600: the server runs as the same user.
+
+    Args:
+        directory: a directory of the caller's, made 0700 where it is missing and not removed. None: one of its own in
+            ``/dev/shm`` (elsewhere where there is none), removed with this object.
+
+    Raises:
+        ConfigError: it cannot be made, or others may write it.
+    """
+
+    def __init__(self, directory: str | Path | None = None) -> None:
+        try:
+            if directory is None:
+                self._root = Path(tempfile.mkdtemp(prefix="adapter-lifecycle-", dir=_memory()))
+                weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+            else:
+                self._root = as_path("directory", directory, "of adapter files").absolute()
+                make_folder(self._root)
+            found = self._root.stat()
+        except OSError as error:
+            raise ConfigError(f"adapters cannot be written to {directory or _memory()}: {error.strerror}") from error
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise ConfigError(
+                f"{self._root} is another user's, or others may write it; give one of your own, mode 0700"
+            )
+
+    @property
+    def root(self) -> Path:
+        """The directory above all adapters."""
+        return self._root
+
+    @contextmanager
+    def written(self, payload: AdapterPayload) -> Iterator[Path]:
+        """Write the adapter, lend its directory, and remove it.
+
+        Args:
+            payload: copied before the block is entered.
+
+        Raises:
+            AdapterError: its name cannot be that of a directory, or there is no room. Nothing is left behind.
+        """
+        name = check_name(payload.name)
+        place = self._root / name / f"v{payload.version}"
+        contents = {
+            CONFIG_NAME: render_config(payload.rank, payload.alpha, payload.target_modules),
+            WEIGHTS_NAME: render_tensors(payload.tensors),
+        }
+        try:
+            try:
+                shutil.rmtree(place, ignore_errors=True)  # a load of this version that was cut short
+                place.parent.mkdir(mode=0o700, exist_ok=True)
+                place.mkdir(mode=0o700)
+                for file, content in contents.items():
+                    _write(place / file, content)
+            except OSError as error:
+                raise AdapterError(
+                    name, f"it cannot be written to {place}: {error.strerror}; make room there"
+                ) from error
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+            with suppress(OSError):  # not empty: another version is on its way
+                place.parent.rmdir()
+
+
+def _memory() -> Path:
+    return SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
+
+
+def _write(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - of an open descriptor
+        file.write(content)
