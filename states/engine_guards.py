@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from states.engine_memory import BASE_ONLY, EngineAsk, EngineMemory, TagState
+from states.engine_memory import BASE_ONLY, EngineAsk, EngineMemory, TagState, is_adapter
 from states.handover_needs import WEIGHTS
-from states.names import adapter_group
+from states.names import ADAPTER_PREFIX, adapter_group
 from states.verdict import Answer, Verdict
 
 
@@ -69,6 +69,34 @@ def the_base_comes_first(memory: EngineMemory, _: EngineAsk) -> Answer:
 
 
 @_guard
+def no_adapter_was_sent_before_the_base(memory: EngineMemory, _: EngineAsk) -> Answer:
+    """The update has not loaded an adapter yet: a new base would void it. An engine that keeps adapters apart may."""
+    loaded = [group for group, version in memory.touched if is_adapter(group) and version is not None]
+    because = f"this update has already loaded: {', '.join(loaded) or 'none'}"
+    return memory.keeps_adapters or not loaded, because, "abort it and send the base before the adapters"
+
+
+@_guard
+def a_base_group_is_named(_: EngineMemory, ask: EngineAsk) -> Answer:
+    """What is sent as base is a group of the base."""
+    is_base = bool(ask.group) and not is_adapter(ask.group)
+    return is_base, f"the group is {ask.group or 'not named'}", "name a group of the base"
+
+
+@_guard
+def an_adapter_group_is_named(_: EngineMemory, ask: EngineAsk) -> Answer:
+    """What is loaded or unloaded is an adapter, and not called as the base is asked for."""
+    is_one = is_adapter(ask.group) and ask.group not in (ADAPTER_PREFIX, adapter_group(BASE_ONLY))
+    return is_one, f"the group is {ask.group or 'not named'}", f"name the group {adapter_group('NAME')}"
+
+
+@_guard
+def a_version_is_given(_: EngineMemory, ask: EngineAsk) -> Answer:
+    """What is sent says which version it is."""
+    return ask.version is not None, f"the version is {ask.version}", "send it with the version of its bytes"
+
+
+@_guard
 def an_adapter_is_named(_: EngineMemory, ask: EngineAsk) -> Answer:
     """A request says whose answer it wants: an adapter, or the base on purpose."""
     return bool(ask.adapter), f"the request is for {ask.adapter or 'nobody'}", "name an adapter, or ask for BASE_ONLY"
@@ -113,6 +141,15 @@ def the_update_is_not_broken(memory: EngineMemory, _: EngineAsk) -> Answer:
 def it_answered(_: EngineMemory, ask: EngineAsk) -> Answer:
     """It has said what it holds."""
     return ask.said is not None, f"it answered: {ask.said is not None}", "ask it what it holds"
+
+
+@_guard
+def the_known_instance_answers(memory: EngineMemory, ask: EngineAsk) -> Answer:
+    """What answers is the instance that all of this is known of; another one holds nothing of it."""
+    other = "" if ask.said is None else ask.said.instance_id
+    same = ask.said is None or other == memory.instance_id
+    because = f"known is instance {memory.instance_id or 'none'}, asked was {other or 'none'}"
+    return same, because, "take note of its restart first"
 
 
 @_guard

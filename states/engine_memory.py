@@ -69,7 +69,8 @@ class EngineSaid:
 
     Attributes:
         instance_id: the instance that answered.
-        is_open: whether it admits requests.
+        is_open: whether it admits requests or may still be answering one. An engine that cannot say whether the last
+            one is answered is open: it is paused again, and drains, before its memory is released.
         tags: the state of each tag; one that is left out is taken to be as it was known before.
         versions: content group to the version that it holds, None for a group that it does not hold.
         tells_adapters: the adapters in *versions* are all that it holds.
@@ -119,7 +120,8 @@ class EngineMemory:
         instance_id: of the instance that this is known of; another one holds nothing of it.
         tags: each memory tag and its state.
         mirrored: the tags of which a release keeps a mirror in host memory.
-        keeps_adapters: adapters survive a release with a mirror. Where they do not, they are sent again after it.
+        keeps_adapters: adapters survive a release with a mirror, and a new base under them. Where they do not, they
+            are sent again.
         base_groups: the content groups of the base that must be whole before anything is served.
         versions: committed versions by content group. A group that is missing holds nothing valid.
         touched: groups that the open update has sent, with their versions; None for one that it dropped.

@@ -70,11 +70,17 @@ ENGINE_TABLE: Final[tuple[EngineRow, ...]] = (
     EngineRow(_E.RESUME, _S.PAUSED, _S.PAUSED, (g.the_tags_are_known,)),
     EngineRow(_E.RESUME, _S.OPEN, _S.OPEN, (g.the_tags_are_known,)),
     EngineRow(_E.BEGIN_UPDATE, _S.PAUSED, _S.UPDATING, (g.the_weights_are_resident,)),
-    EngineRow(_E.SEND_BASE, _S.UPDATING, _S.UPDATING, _WRITES),
-    EngineRow(_E.LOAD_ADAPTER, _S.UPDATING, _S.UPDATING, (*_WRITES, g.the_base_comes_first)),
-    EngineRow(_E.UNLOAD_ADAPTER, _S.UPDATING, _S.UPDATING, _WRITES),
+    EngineRow(
+        _E.SEND_BASE, _S.UPDATING, _S.UPDATING,
+        (*_WRITES, g.a_base_group_is_named, g.a_version_is_given, g.no_adapter_was_sent_before_the_base),
+    ),
+    EngineRow(
+        _E.LOAD_ADAPTER, _S.UPDATING, _S.UPDATING,
+        (*_WRITES, g.an_adapter_group_is_named, g.a_version_is_given, g.the_base_comes_first),
+    ),
+    EngineRow(_E.UNLOAD_ADAPTER, _S.UPDATING, _S.UPDATING, (*_WRITES, g.an_adapter_group_is_named)),
     *_stays(_E.FLUSH, _S.PAUSED, _S.UPDATING),
-    EngineRow(_E.COMMIT_UPDATE, _S.UPDATING, _S.PAUSED, (g.the_update_is_not_broken, g.the_caches_are_flushed)),
+    EngineRow(_E.COMMIT_UPDATE, _S.UPDATING, _S.PAUSED, (*_WRITES, g.the_caches_are_flushed)),
     EngineRow(_E.ABORT_UPDATE, _S.UPDATING, _S.PAUSED),
     *_stays(_E.ABORT_UPDATE, _S.OPEN, _S.PAUSED, _S.LOST, settled=True),
     EngineRow(
@@ -83,9 +89,12 @@ ENGINE_TABLE: Final[tuple[EngineRow, ...]] = (
          g.the_versions_are_the_expected, g.the_caches_are_flushed),
     ),
     *(EngineRow(event, state, _S.LOST) for event in (_E.LOSE, _E.RESTART) for state in EngineState),
-    EngineRow(_E.PROBE, _S.UPDATING, _S.UPDATING, (g.it_answered,)),
-    *(EngineRow(_E.PROBE, state, _S.OPEN, when=(g.it_admits_requests,)) for state in (_S.OPEN, _S.PAUSED, _S.LOST)),
-    *(EngineRow(_E.PROBE, state, _S.PAUSED, when=(g.it_admits_none,)) for state in (_S.OPEN, _S.PAUSED, _S.LOST)),
+    EngineRow(_E.PROBE, _S.UPDATING, _S.UPDATING, (g.it_answered, g.the_known_instance_answers)),
+    *(
+        EngineRow(_E.PROBE, state, target, (g.the_known_instance_answers,), when=(selector,))
+        for target, selector in ((_S.OPEN, g.it_admits_requests), (_S.PAUSED, g.it_admits_none))
+        for state in (_S.OPEN, _S.PAUSED, _S.LOST)
+    ),
 )  # fmt: skip
 """Every legal move of an engine."""
 

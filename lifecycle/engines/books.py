@@ -8,20 +8,23 @@ from typing import Any
 
 from lifecycle.engines.protocol import EngineReport
 from lifecycle.errors import EngineError, EngineRefused
-from states.engine_decision import EngineRefusal, EngineStep, after, broken, decide_engine, lost_at
+from states.engine_changes import CHANGES_NOTHING, after, broken, lost_at
+from states.engine_decision import EngineRefusal, EngineStep, decide_engine
 from states.engine_memory import EngineAsk, EngineEvent, EngineMemory, EngineSaid, EngineState, TagState
 from states.handover_needs import KV_CACHE, WEIGHTS
 from states.names import FROZEN_BASE
 
 
 class EngineBooks:
-    """What is known of an engine whose memory is in another process.
+    """What is known of an engine.
+
+    Requests to generate may come from several threads, beside anything else. All other calls need one caller at a time.
 
     Args:
         engine: its name, for messages.
         tags: its memory tags in the order in which they are resumed.
         mirrored: the tags of which a release keeps the bytes in host memory.
-        keeps_adapters: adapters survive a release with a mirror.
+        keeps_adapters: adapters survive a release with a mirror, and a new base under them.
         base_groups: content groups of the base that must be whole before anything is served.
     """
 
@@ -51,28 +54,51 @@ class EngineBooks:
     def asking(self, event: EngineEvent, **asked: Any) -> Iterator[EngineStep]:
         """Ask something of the engine inside the block; left normally, it is acknowledged.
 
-        If the block raises :class:`~lifecycle.errors.EngineRefused`, nothing has changed there. Any other failure
-        leaves the engine ``lost``: no more is known than holds whether it was done or not.
+        If the block raises :class:`~lifecycle.errors.EngineRefused`, nothing has changed there (so what changes
+        something takes one request a block); a base comes in several requests, and counts as touched. Any other
+        failure leaves the engine ``lost``: no more is known than holds whether it was done or not.
 
         Args:
             event: what is asked.
             asked: the fields of :class:`~states.engine_memory.EngineAsk`.
 
         Raises:
-            EngineError: it may not be asked now. Nothing was sent.
+            EngineError: it may not be asked now, and nothing was sent; or the record moved inside the block (the
+                engine was lost, or another instance answered), and the acknowledgement does not count.
         """
         step = self.decided(event, **asked)
         before = self._memory
         try:
             yield step
-        except EngineRefused as error:
-            self._memory = broken(before, f"{event}: {error.why}")
-            raise
         except BaseException as error:
-            if not step.settled:
-                self._memory = lost_at(before, step, f"{event}: {type(error).__name__}: {error}")
+            self._failed(step, error)
             raise
+        now = self._memory
+        if event is EngineEvent.GENERATE:
+            return  # requests run beside other calls, which may have moved on
+        if (now.state, now.instance_id) != (before.state, before.instance_id):
+            why = f"{event} was acknowledged, but it is {now.state} by now ({now.because or 'another state'})"
+            raise EngineError(self._engine, f"{why}: this does not count; report() says what it holds, repeat the push")
+        self.acknowledged(step)
+
+    def _failed(self, step: EngineStep, error: BaseException) -> None:
+        event = step.ask.event
+        if step.settled or event in CHANGES_NOTHING:
+            return
+        if not isinstance(error, EngineRefused):
+            self._memory = lost_at(self._memory, step, f"{event}: {type(error).__name__}: {error}")
+            return
+        if event is EngineEvent.SEND_BASE:
+            self.acknowledged(step)
+        self.broke(f"{event}: {error.why}")
+
+    def acknowledged(self, step: EngineStep) -> None:
+        """It was done. Only for who knows that for certain; others use :meth:`asking`."""
         self._memory = after(self._memory, step)
+
+    def broke(self, why: str) -> None:
+        """A call of the open update has failed: it can only be aborted. Without an open update nothing changes."""
+        self._memory = broken(self._memory, why)
 
     def decided(self, event: EngineEvent, **asked: Any) -> EngineStep:
         """Whether it may be asked now, as a step. Changes nothing.
@@ -99,13 +125,12 @@ class EngineBooks:
         """The user declares, or a check has shown, that this instance holds these versions (such as of its base).
 
         Raises:
-            EngineError: what it holds is unknown; probe it first.
+            EngineError: what it holds is unknown (probe it first), or its weights were discarded.
         """
         memory = self._memory
-        if memory.state is EngineState.LOST:
-            raise EngineError(
-                self._engine, f"nothing can be declared of it: {memory.because}; report() probes it first"
-            )
+        if memory.state is EngineState.LOST or memory.tag(WEIGHTS) is TagState.DISCARDED:
+            why = memory.because or f"its {WEIGHTS} were discarded"
+            raise EngineError(self._engine, f"nothing can be declared of it: {why}; probe it, or push what it lacks")
         said = EngineSaid(
             instance_id=memory.instance_id, is_open=memory.state is EngineState.OPEN, tags={}, versions=dict(versions)
         )
@@ -133,4 +158,4 @@ class EngineBooks:
         )
 
     def _took(self, event: EngineEvent, **asked: Any) -> None:
-        self._memory = after(self._memory, self.decided(event, **asked))
+        self.acknowledged(self.decided(event, **asked))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from states.engine_memory import BASE_ONLY
 
 __all__ = ["BASE_ONLY", "AnswersChecksums", "AnswersGreedily"]
-
-BASE_ONLY: Final = "@base"
-"""Asks for the base without an adapter. No adapter can have this name."""
 
 
 @runtime_checkable
