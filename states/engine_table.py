@@ -51,6 +51,11 @@ class TagRow:
     target: TagState
     mirrored: bool | None = None
 
+    @property
+    def name(self) -> str:
+        """``source --event--> target``, as errors about the table name it."""
+        return f"{self.source} --{self.event}--> {self.target}"
+
 
 _S, _E, _T = EngineState, EngineEvent, TagState
 _WRITES = (g.the_update_is_not_broken, g.the_weights_are_resident)
@@ -118,16 +123,17 @@ REMEDIES: Final[Mapping[EngineState, str]] = {
 
 
 def check_engine_tables(rows: tuple[EngineRow, ...], tags: tuple[TagRow, ...]) -> None:
-    """Check that no pair stands twice, that each state is reached and left, and that each event has a row.
+    """Check that no two rows must hold together, that each state is reached and left, and that each event has a row.
 
     Raises:
         TableError: naming the row, the state or the event that breaks a rule.
     """
-    seen: set[object] = set()
+    asked: dict[tuple[EngineState, EngineEvent], list[tuple[EngineGuard, ...]]] = {}
     for row in rows:
-        if (row.source, row.event, row.when) in seen:
-            raise TableError(row.name, "the same state and event stand twice in the table")
-        seen.add((row.source, row.event, row.when))
+        others = asked.setdefault((row.source, row.event), [])
+        if row.when in others or (others and () in (row.when, *others)):
+            raise TableError(row.name, "it holds whenever another row of the same state and event does")
+        others.append(row.when)
         if row.settled and (row.guards or row.source is not row.target):
             raise TableError(row.name, "a settled row neither asks nor moves")
     for event in EngineEvent:
@@ -137,11 +143,17 @@ def check_engine_tables(rows: tuple[EngineRow, ...], tags: tuple[TagRow, ...]) -
     for state in EngineState:
         if state not in {row.target for row in moves} or state not in {row.source for row in moves}:
             raise TableError(state, "the state is not reached, or not left")
-    for one in tags:
-        key = (one.source, one.event, one.mirrored)
-        if key in seen:
-            raise TableError(f"{one.source} --{one.event}--> {one.target}", "the same tag move stands twice")
-        seen.add(key)
+    _check_tags(tags)
+
+
+def _check_tags(tags: tuple[TagRow, ...]) -> None:
+    for place, one in enumerate(tags):
+        for other in tags[:place]:
+            meets = None in (one.mirrored, other.mirrored) or one.mirrored is other.mirrored
+            if (one.source, one.event) == (other.source, other.event) and meets:
+                raise TableError(one.name, "the same move of a tag stands twice")
+        if one.source is one.target:
+            raise TableError(one.name, "a tag that stays as it is needs no row")
 
 
 check_engine_tables(ENGINE_TABLE, TAG_TABLE)
