@@ -11,6 +11,7 @@ from typing import Any
 
 from lifecycle.errors import ConfigError
 from states import FrozenBase, Strategy, Verify
+from states.handover_needs import MemoryPeak
 
 _TARGETS = ("cpu", "disk", None)
 _AUDIT_FAILURES = ("stop", "continue")
@@ -50,6 +51,10 @@ class LifecycleConfig:
         host_budget_bytes: host memory that backups may take; None asks the operating system.
         device_budget_bytes: device memory that the trainer and its engines may take together at a hand-over; None
             asks the saver.
+        memory_peak: where trainer and engines may overlap at a hand-over: ``"host"``, the trainer's backup beside an
+            engine's mirror; ``"device"``, the weights of both; None takes the first that fits.
+        engine_keeps_weights: whether engines keep their weights on the device while the trainer is awake; None keeps
+            them with LoRA if they fit into the device budget, or what is free, beside the trainer.
         audit_failure: ``"stop"`` raises when the log cannot be written, ``"continue"`` goes on and
             reports it. What a transition did does not depend on it.
         event_timeout_s: how long a thread waits for another thread's event, in seconds; finite, and no more
@@ -74,6 +79,8 @@ class LifecycleConfig:
     frozen_buffers: tuple[str, ...] = ()
     host_budget_bytes: int | None = None
     device_budget_bytes: int | None = None
+    memory_peak: str | None = None
+    engine_keeps_weights: bool | None = None
     audit_failure: str = "stop"
     event_timeout_s: float = 600.0
 
@@ -96,6 +103,9 @@ class LifecycleConfig:
             raise ConfigError(f"frozen_buffers is {self.frozen_buffers!r}; use a tuple of patterns")
         self._check_reference()
         self._check_budgets()
+        checked_peak(self.memory_peak)
+        if self.engine_keeps_weights is not None:
+            _check_flag("engine_keeps_weights", self.engine_keeps_weights)
         self._check_timeout()
 
     @property
@@ -148,8 +158,8 @@ class LifecycleConfig:
 
         Args:
             args: has some of ``colocate``, ``lora_rank``, ``lora_adapter_path``, ``offload_train``,
-                ``offload_train_target``, ``keep_old_actor``. A missing one counts as not given;
-                ``offload_train`` left at None follows ``colocate``, as it does there. Without offload
+                ``offload_train_target``, ``keep_old_actor``, ``colocate_memory_peak_device``. A missing one counts as
+                not given; ``offload_train`` left at None follows ``colocate``, as it does there. Without offload
                 ``offload_train_target`` is ignored: there it has a default, so it says nothing then.
             with_ref: whether a reference model is kept (there it is an argument of the actor).
             with_teacher: whether a teacher is kept.
@@ -162,6 +172,7 @@ class LifecycleConfig:
         offload_train = _flag(args, "offload_train")
         offloads = colocate if offload_train is None else offload_train
         target = getattr(args, "offload_train_target", None)
+        overrides.setdefault("memory_peak", _peak(args))
         return cls(
             colocate=colocate,
             lora=_rank(args) > 0 or _has_adapter_path(args),
@@ -171,6 +182,19 @@ class LifecycleConfig:
             keep_old_actor=_flag(args, "keep_old_actor") or False,
             **overrides,
         )
+
+
+def checked_peak(memory_peak: object) -> MemoryPeak | None:
+    """The memory that is named, None for None.
+
+    Raises:
+        ConfigError: there is no such memory.
+    """
+    if memory_peak is None:
+        return None
+    if not _is_one_of(memory_peak, tuple(MemoryPeak)):
+        raise ConfigError(f"memory_peak is {memory_peak!r}; use one of {', '.join(MemoryPeak)}, or None")
+    return MemoryPeak(str(memory_peak))
 
 
 def _is_whole(value: object) -> bool:
@@ -192,6 +216,15 @@ def _flag(args: Any, name: str) -> bool | None:
     if value is not None:
         _check_flag(name, value)
     return value
+
+
+def _peak(args: Any) -> str | None:
+    """Where the overlap may be, under the names that it has there; None where it is missing."""
+    place = getattr(args, "colocate_memory_peak_device", None)
+    known = {None: None, "cpu": MemoryPeak.HOST.value, "gpu": MemoryPeak.DEVICE.value}
+    if not _is_one_of(place, tuple(known)):
+        raise ConfigError(f"colocate_memory_peak_device is {place!r}; use 'cpu' or 'gpu'")
+    return known[place]
 
 
 def _rank(args: Any) -> int:

@@ -14,7 +14,6 @@ from lifecycle.audit.log import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
 from lifecycle.errors import ConfigError
-from lifecycle.handoff import handoff
 from lifecycle.memory.schedules import Scheduler
 from lifecycle.memory.slot_state import SlotDeclarations
 from lifecycle.outcome import Moved, Outcome
@@ -266,14 +265,19 @@ class TrainerLifecycle(Referring):
             raise ConfigError(f"{callback!r} cannot be called; give a function of one outcome")
         self._runner.subscribers.append(callback)
 
-    def handoff(self, engines: Iterable[RolloutEngine], *, order: str | None = None) -> AbstractContextManager[None]:
+    def handoff(
+        self, engines: Iterable[RolloutEngine], *, memory_peak: str | None = None
+    ) -> AbstractContextManager[None]:
         """The whole turn to the engines and back, in an order that fits the budgets; see docs/handover.md.
+
+        Args:
+            engines: who serves.
+            memory_peak: ``"host"`` or ``"device"``; None takes that of the configuration, or what fits.
 
         Raises:
             EventRefused: on entering, when no order fits (or not the one that is asked for). No step was taken.
         """
-        found = checked(engines)
-        return handoff(self, found, lambda: self._plan_or_refuse(found, order))
+        return self._turn_to(self, checked(engines), memory_peak)
 
     def _send(
         self,

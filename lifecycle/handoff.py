@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
-from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import ConfigError
+from lifecycle.engines.protocol import WEIGHTS, RolloutEngine
 from states import TrainerState
-from states.handover import HandoverOrder, HandoverPlan, HandoverStep
+from states.handover import HandoverPlan, HandoverStep, MemoryPeak
 
 _UP = (TrainerState.AWAKE, TrainerState.FAULTED)
 
@@ -35,26 +34,17 @@ class Trainer(Protocol):
         """Send what the engines lack."""
 
 
-def checked_order(order: str | None) -> HandoverOrder | None:
-    """The order that is asked for by name.
-
-    Raises:
-        ConfigError: there is no such order.
-    """
-    if order is None:
-        return None
-    try:
-        return HandoverOrder(order)
-    except ValueError as error:
-        raise ConfigError(f"order is {order!r}; use one of {', '.join(HandoverOrder)}, or None") from error
-
-
 @contextmanager
-def handoff(trainer: Trainer, engines: Sequence[RolloutEngine], plan: Callable[[], HandoverPlan]) -> Iterator[None]:
+def handoff(
+    trainer: Trainer,
+    engines: Sequence[RolloutEngine],
+    plan: Callable[[], HandoverPlan],
+    after: Callable[[HandoverStep], None] = lambda _: None,
+) -> Iterator[None]:
     """Give the device to the engines for the length of the block.
 
     The trainer sleeps and, if a target is set, offloads; the engines take their weights memory, get
-    what changed, take their kv cache. After the block, or if anything fails, the engines release
+    what changed, take the rest of their memory. After the block, or if anything fails, the engines release
     and the trainer wakes; the error of the block is the one that is raised.
 
     Where trainer and engines do not share the device, the engines keep their memory.
@@ -63,63 +53,96 @@ def handoff(trainer: Trainer, engines: Sequence[RolloutEngine], plan: Callable[[
         trainer: the controller.
         engines: who serves.
         plan: asked once, before the first step: the order of the steps, there and back. If it raises, nothing is done.
+        after: told each step that was done, right after it.
     """
-    chosen = plan()
-    taken: dict[str, RolloutEngine] = {}
+    turn = _Turn(trainer, engines, plan(), after)
     try:
-        for step in chosen.there.steps:
-            _go(trainer, engines, step, taken)
+        turn.go()
         yield
     except BaseException as error:
-        for second in _return(trainer, chosen, taken):
+        for second in turn.come_back():
             error.add_note(f"on the way back: {type(second).__name__}: {second}")
         raise
-    failures = _return(trainer, chosen, taken)
+    failures = turn.come_back()
     if failures:
         for second in failures[1:]:
             failures[0].add_note(f"and then: {type(second).__name__}: {second}")
         raise failures[0]
 
 
-def _go(
-    trainer: Trainer, engines: Sequence[RolloutEngine], step: HandoverStep, taken: dict[str, RolloutEngine]
-) -> None:
-    """One step of the way there; *taken* gets an engine as soon as it may have taken memory."""
-    if step.engine:
-        engine = next(one for one in engines if one.name == step.engine)
-        taken[step.engine] = engine
-        engine.resume(step.tags)
-    elif step.does == "update_weights":
-        trainer.update_weights(engines)
-    elif step.does == "offload":
-        trainer.offload()
-    else:
-        trainer.sleep()
+class _Turn:
+    """One hand-over under way, and what it has asked the engines to take."""
 
+    def __init__(
+        self,
+        trainer: Trainer,
+        engines: Sequence[RolloutEngine],
+        plan: HandoverPlan,
+        after: Callable[[HandoverStep], None],
+    ) -> None:
+        self._trainer, self._engines, self._plan, self._after = trainer, engines, plan, after
+        self._by_name = {one.name: one for one in engines}
+        self._asked: dict[str, set[str]] = {}
+        self._arrived = False
 
-def _return(trainer: Trainer, plan: HandoverPlan, taken: dict[str, RolloutEngine]) -> list[Exception]:
-    """Every engine that took memory releases it and the trainer wakes; each is tried whatever the others do."""
-    failures: list[Exception] = []
-    asleep: list[Exception] = []
-    for step in plan.back.steps:
-        engine = taken.get(step.engine)
-        if engine is not None:
-            _try(partial(engine.release, step.tags), failures)
-        elif not step.engine:
-            _wake(trainer, asleep)
-    if asleep and plan.back.order is HandoverOrder.DEVICE_PEAK and trainer.state not in _UP:
-        asleep.clear()
-        _wake(trainer, asleep)  # by now the engines have made room
-    return failures + asleep
+    def go(self) -> None:
+        """Every step of the way there."""
+        for step in self._plan.there.steps:
+            if step.engine:
+                self._asked.setdefault(step.engine, set()).update(step.tags)  # from now on it may have them
+                self._by_name[step.engine].resume(step.tags)
+            elif step.does == "update_weights":
+                self._trainer.update_weights(self._engines)
+            elif step.does == "offload":
+                self._trainer.offload()
+            else:
+                self._trainer.sleep()
+            self._after(step)
+        self._arrived = True
 
+    def come_back(self) -> list[Exception]:
+        """The engines release and the trainer wakes; each is tried whatever the others do.
 
-def _wake(trainer: Trainer, failures: list[Exception]) -> None:
-    if trainer.state not in _UP:
-        _try(trainer.wake_up, failures)
+        Before the engines were served they put back what they took for it, and nothing that they had before.
+        """
+        failures: list[Exception] = []
+        asleep: list[Exception] = []
+        for step in self._plan.back.steps:
+            if step.engine:
+                self._release(step, failures)
+            elif self._trainer.state not in _UP:
+                self._try(self._trainer.wake_up, asleep, step)
+        if asleep and self._trainer.state not in _UP and self._makes_room(failures):
+            asleep.clear()
+            self._try(self._trainer.wake_up, asleep)
+        return failures + asleep
 
+    def _release(self, step: HandoverStep, failures: list[Exception]) -> None:
+        tags = tuple(tag for tag in step.tags if self._arrived or tag in self._asked.get(step.engine, ()))
+        if not tags:
+            return
+        self._try(self._releasing(step.engine, tags, discards=step.discards), failures, step)
 
-def _try(call: Callable[[], object], failures: list[Exception]) -> None:
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001 - the others and the trainer still have to be seen to
-        failures.append(error)
+    def _releasing(self, engine: str, tags: tuple[str, ...], *, discards: bool) -> Callable[[], None]:
+        """Only an engine that said that it discards is told to."""
+        release = self._by_name[engine].release
+        return partial(release, tags, discard=True) if discards else partial(release, tags)
+
+    def _makes_room(self, failures: list[Exception]) -> bool:
+        """Whether engines have room to give that the trainer did not find: the weights that they were to keep."""
+        back = self._plan.back
+        if not back.keeps_weights:
+            return back.memory_peak is MemoryPeak.DEVICE  # by now they have given everything
+        for one in self._plan.sizes.engines:
+            if one.may_keep_weights:
+                self._try(self._releasing(one.name, (WEIGHTS,), discards=one.discards), failures)
+        return True
+
+    def _try(self, call: Callable[[], object], failures: list[Exception], step: HandoverStep | None = None) -> None:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the others and the trainer still have to be seen to
+            failures.append(error)
+        else:
+            if step is not None and self._arrived:
+                self._after(step)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from lifecycle.cleanup import Cleaned, Deferred
-from lifecycle.config import LifecycleConfig
+from lifecycle.config import LifecycleConfig, checked_peak
 from lifecycle.engines.protocol import RolloutEngine, checked
-from lifecycle.handoff import checked_order
+from lifecycle.handoff import Trainer, handoff
 from lifecycle.outcome import Moved
 from lifecycle.saving import Saving
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Request
-from lifecycle.transition.sizes import needs_of
-from states.handover import HandoverPlan, HandoverRefusal, plan_handover
+from lifecycle.transition.sizes import Levels, config_of, sizes_of
+from states.handover import HandoverPlan, HandoverRefusal, HandoverStep, plan_handoff
 
 
 class Planning(Saving):
@@ -22,23 +23,24 @@ class Planning(Saving):
     config: LifecycleConfig
 
     def plan_handoff(
-        self, engines: Iterable[RolloutEngine], *, order: str | None = None
+        self, engines: Iterable[RolloutEngine], *, memory_peak: str | None = None
     ) -> HandoverPlan | HandoverRefusal:
-        """How ``handoff(engines)`` would go now, with the predicted peaks of host and device. Changes nothing.
+        """How ``handoff(engines)`` would go now: its steps, with the predicted bytes of each. Changes nothing.
 
         Ask right after building the controller and the engines, and a run whose hand-over cannot fit does not start.
 
         Args:
             engines: who would serve.
-            order: ``host-peak`` or ``device-peak`` (:class:`states.handover.HandoverOrder`); None takes what fits.
+            memory_peak: ``"host"`` or ``"device"``; None takes that of the configuration, or what fits.
 
         Raises:
-            ConfigError: no such order, or these are no engines.
+            ConfigError: no such memory, or these are no engines.
             EngineError: an engine reports sizes that are none.
         """
-        found, wanted = checked(engines), checked_order(order)
+        found, wanted = checked(engines), checked_peak(memory_peak)
         with self._runner.turn.looking():
-            return plan_handover(needs_of(self._parts, found), wanted)
+            sizes = sizes_of(self._parts, found)
+            return plan_handoff(config_of(self._parts, sizes, wanted), sizes)
 
     def clean_up(self, reason: str) -> Cleaned | Deferred:
         """Collect garbage and clear the device's cache: now, or once after the commit that leaves nothing paused.
@@ -71,13 +73,35 @@ class Planning(Saving):
         if done is not None:
             self._runner.recorder.noted("a deferred clean-up was done", reasons=list(done.reasons))
 
-    def _plan_or_refuse(self, engines: tuple[RolloutEngine, ...], order: str | None) -> HandoverPlan:
+    @contextmanager
+    def _turn_to(self, trainer: Trainer, engines: tuple[RolloutEngine, ...], memory_peak: str | None) -> Iterator[None]:
+        """A hand-over; afterwards what was held after each of its steps is recorded beside what was predicted.
+
+        Raises:
+            EventRefused: no order fits the budgets. No step was taken.
+        """
+        plan = self._plan_or_refuse(engines, memory_peak)
+        levels, seen = Levels(self._parts, engines), list[dict[str, object]]()
+
+        def after(step: HandoverStep) -> None:
+            host_bytes, device_bytes = levels.after(step.engine)
+            held = {"held_host_bytes": host_bytes, "held_device_bytes": device_bytes}
+            seen.append({"step": str(step), "host_bytes": step.host_bytes, "device_bytes": step.device_bytes, **held})
+
+        try:
+            with handoff(trainer, engines, lambda: plan, after):
+                yield
+        finally:
+            if seen:
+                self._runner.recorder.noted("a hand-over has gone", steps=seen)
+
+    def _plan_or_refuse(self, engines: tuple[RolloutEngine, ...], memory_peak: str | None) -> HandoverPlan:
         """The plan that a hand-over follows, on the record.
 
         Raises:
             EventRefused: no order fits the budgets. No step was taken.
         """
-        plan = self.plan_handoff(engines, order=order)
+        plan = self.plan_handoff(engines, memory_peak=memory_peak)
         if isinstance(plan, HandoverRefusal):
             facts = gather(self._parts, Request(engines=engines))
             raise self._refusal("the-hand-over-fits", plan.because, plan.remedy, facts, "handoff")

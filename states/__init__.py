@@ -16,6 +16,8 @@ from states.effects import REVERSAL, Effect, Reversal
 from states.errors import TableError
 from states.facts import ContentFacts, EngineFacts, Facts, LeaseFacts
 from states.freed import freed_enough, residue_is_steady
+from states.handover import HandoverPlan, HandoverRefusal, plan_handoff
+from states.handover_needs import HandoverConfig, HandoverSizes, MemoryPeak
 from states.machine import TrainerMachine
 from states.names import (
     ACTOR,
@@ -72,7 +74,12 @@ __all__ = [
     "Facts",
     "FrozenBase",
     "Guard",
+    "HandoverConfig",
+    "HandoverPlan",
+    "HandoverRefusal",
+    "HandoverSizes",
     "LeaseFacts",
+    "MemoryPeak",
     "NoChange",
     "Place",
     "Read",
@@ -107,6 +114,7 @@ __all__ = [
     "keeper_of",
     "makes_actor_copy",
     "place",
+    "plan_handoff",
     "plan_reconcile",
     "reads_saver_backup",
     "residue_is_steady",

@@ -111,6 +111,12 @@ class Tags:
         source = self._connected()
         return sum(source.size_bytes(group) for group, version in versions if has(tag, group, version) is None)
 
+    def would_free(self, tag: str, groups: Iterable[str]) -> int:
+        """The bytes that would be freed if a tag held other copies of these groups: what no other tag shares."""
+        shared = {id(one) for other, held in self._tags.items() if other != tag for one in held.values()}
+        own = (one for group, one in self._tags.get(tag, {}).items() if group in groups and id(one) not in shared)
+        return sum(one.size_bytes() for one in own)
+
     def stored(self, tag: str, group: str, version: int) -> Mapping[str, Tensor]:
         """The tensors of a stored group, which never change and live as long as somebody has them.
 

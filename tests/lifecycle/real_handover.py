@@ -57,17 +57,17 @@ def main(folder: Path) -> None:
     started = pss_bytes()[0], device  # attached, and no backup is held yet
     base = sum(info.size_bytes for info in world.trainer._parts.layout.tags().weights)
     engine = Tenant(saver, base, 4096)
-    budgets = {"host_budget_bytes": int(1.2 * base), "device_budget_bytes": 3 * base}
+    budgets = {"host_budget_bytes": int(1.2 * base), "device_budget_bytes": 3 * base, "engine_keeps_weights": False}
     for name, size in budgets.items():
         object.__setattr__(world.trainer.config, name, size)
     plan = world.trainer.plan_handoff([engine])
     assert isinstance(plan, HandoverPlan), plan
     seen = turn(world, engine, port, started)
     object.__setattr__(world.trainer.config, "host_budget_bytes", None)
-    other = turn(world, engine, port, started, order="host-peak")
+    other = turn(world, engine, port, started, memory_peak="host")
     answer = {
         "base": base,
-        "order": plan.there.order,
+        "memory_peak": plan.there.memory_peak,
         "predicted_host": plan.host_peak_bytes,
         "predicted_device": plan.device_peak_bytes,
         "host": seen.most[0],
@@ -77,13 +77,15 @@ def main(folder: Path) -> None:
     print(json.dumps(answer))
 
 
-def turn(world: World, engine: Tenant, port: WatchedPort, started: tuple[int, int], order: str | None = None) -> Watch:
+def turn(
+    world: World, engine: Tenant, port: WatchedPort, started: tuple[int, int], memory_peak: str | None = None
+) -> Watch:
     """One turn, watched."""
     watch = Watch()
     watch.before = started
     port.look = watch.look
     watch.look()
-    with world.trainer.handoff([engine], order=order):
+    with world.trainer.handoff([engine], memory_peak=memory_peak):
         watch.look()
     watch.look()
     return watch

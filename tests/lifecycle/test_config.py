@@ -272,9 +272,30 @@ def test_a_target_of_another_type_is_not_taken_for_the_default(target: object) -
         LifecycleConfig.from_args(Namespace(colocate=True, offload_train_target=target))
 
 
+@pytest.mark.parametrize(("place", "peak"), [("cpu", "host"), ("gpu", "device"), (None, None)])
+def test_the_memory_of_the_peak_is_read_under_the_names_that_it_has_there(place: str | None, peak: str | None) -> None:
+    """Missing, the first that fits is taken; an override is heard."""
+    args = Namespace(colocate=True, colocate_memory_peak_device=place)
+
+    assert LifecycleConfig.from_args(args).memory_peak == peak
+    assert LifecycleConfig.from_args(args, memory_peak="device").memory_peak == "device"
+
+
+def test_a_place_of_the_peak_that_does_not_exist_is_refused() -> None:
+    """Nor is a switch that is neither yes nor no."""
+    for place in ("disk", 1, ["cpu"]):
+        with pytest.raises(ConfigError, match="colocate_memory_peak_device is "):
+            LifecycleConfig.from_args(Namespace(colocate_memory_peak_device=place))
+    with pytest.raises(ConfigError, match="engine_keeps_weights is 1; use True or False"):
+        LifecycleConfig(engine_keeps_weights=1)  # type: ignore[arg-type]
+
+
 def test_every_argument_may_be_left_at_none() -> None:
     """As argument parsers do for what was not given."""
-    names = ("colocate", "lora_rank", "lora_adapter_path", "offload_train", "offload_train_target", "keep_old_actor")
+    names = (
+        "colocate", "lora_rank", "lora_adapter_path", "offload_train", "offload_train_target", "keep_old_actor",
+        "colocate_memory_peak_device",
+    )  # fmt: skip
     config = LifecycleConfig.from_args(Namespace(**dict.fromkeys(names)))
 
     assert config == LifecycleConfig(colocate=False, lora=False, offload_target=None)

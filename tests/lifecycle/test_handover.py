@@ -11,7 +11,7 @@ import pytest
 
 from lifecycle import ConfigError, EngineError, EventRefused, HostArena, TrainerState
 from lifecycle.engines.protocol import EngineReport
-from states.handover import HandoverOrder, HandoverPlan, HandoverRefusal
+from states.handover import HandoverPlan, HandoverRefusal, MemoryPeak
 from tests.lifecycle.tenants import Foreign, Meter, Tenant
 from tests.lifecycle.world import FakeEngine, make_world
 from tests.saver.proc import run_child
@@ -23,7 +23,7 @@ Turn = tuple[Meter, Tenant | Foreign, int]
 
 def turn(kind: str, **changes: object) -> Turn:
     """A trainer, an engine whose weights take as much as the trainer's, and how much that is."""
-    meter = Meter(**changes)
+    meter = Meter(**{"engine_keeps_weights": False, **changes})
     assert meter.world is not None
     arena, trainer = meter.world.arena, meter.world.trainer
     base = sum(info.size_bytes for info in trainer._parts.layout.tags().weights)
@@ -44,21 +44,21 @@ def budgeted(request: pytest.FixtureRequest) -> Callable[[float, float], Turn]:
     return build
 
 
-def run_turn(meter: Meter, engine: FakeEngine, *, order: str | None = None) -> None:
+def run_turn(meter: Meter, engine: FakeEngine, *, memory_peak: str | None = None) -> None:
     """One whole turn."""
     assert meter.world is not None
-    with meter.world.trainer.handoff([engine], order=order):
+    with meter.world.trainer.handoff([engine], memory_peak=memory_peak):
         meter.look()
 
 
-def test_the_host_peak_order_is_refused_where_the_host_has_room_for_one_copy(
+def test_the_peak_on_the_host_is_refused_where_the_host_has_room_for_one_copy(
     budgeted: Callable[[float, float], Turn],
 ) -> None:
     """Backup and mirror would be twice the base; the refusal says so before the first step (FB-19, scenario 1)."""
     meter, engine, base = budgeted(1.2, 3)
     assert meter.world is not None
     with pytest.raises(EventRefused, match="the-hand-over-fits") as refused:
-        run_turn(meter, engine, order="host-peak")
+        run_turn(meter, engine, memory_peak="host")
 
     assert f"({2 * base} bytes) on the host, the budget is" in str(refused.value)
     assert f"({int(1.2 * base)} bytes)" in str(refused.value)
@@ -66,7 +66,7 @@ def test_the_host_peak_order_is_refused_where_the_host_has_room_for_one_copy(
     assert meter.calls == []
 
 
-def test_the_device_peak_order_is_taken_and_keeps_within_the_host_budget(
+def test_the_peak_on_the_device_is_taken_and_keeps_within_the_host_budget(
     budgeted: Callable[[float, float], Turn],
 ) -> None:
     """Scratch is paused, the engine resumes, then the trainer offloads; both ways are measured (FB-19, scenario 2)."""
@@ -77,7 +77,7 @@ def test_the_device_peak_order_is_taken_and_keeps_within_the_host_budget(
     run_turn(meter, engine)
 
     assert isinstance(plan, HandoverPlan)
-    assert (plan.there.order, plan.back.order) == (HandoverOrder.DEVICE_PEAK, HandoverOrder.DEVICE_PEAK)
+    assert (plan.there.memory_peak, plan.back.memory_peak) == (MemoryPeak.DEVICE, MemoryPeak.DEVICE)
     assert base <= meter.host_bytes <= plan.host_peak_bytes <= 1.2 * base
     assert 2 * base <= meter.device_bytes <= plan.device_peak_bytes <= 3 * base
     paused = [tag for operation, tag in meter.calls if operation == "pause"]
@@ -88,7 +88,7 @@ def test_the_device_peak_order_is_taken_and_keeps_within_the_host_budget(
 def test_the_engine_takes_its_weights_between_the_two_pauses_of_the_trainer() -> None:
     """The order of the steps themselves, as the native calls show it (FB-19, scenario 2)."""
     meter, engine, _ = turn("tenant")
-    run_turn(meter, engine, order="device-peak")
+    run_turn(meter, engine, memory_peak="device")
     calls = [call for call in meter.calls if call[0] in {"pause", "resume"}]
 
     scratch, mine, backup = (
@@ -97,18 +97,18 @@ def test_the_engine_takes_its_weights_between_the_two_pauses_of_the_trainer() ->
     assert scratch < mine < backup
 
 
-@pytest.mark.parametrize("order", list(HandoverOrder))
-def test_each_order_really_peaks_where_it_is_predicted(budgeted: Callable[[float, float], Turn], order: str) -> None:
+@pytest.mark.parametrize("peak", list(MemoryPeak))
+def test_each_order_really_peaks_where_it_is_predicted(budgeted: Callable[[float, float], Turn], peak: str) -> None:
     """The prediction is an upper bound, and exact but for what a scratch region adds."""
     meter, engine, base = budgeted(9, 9)
     assert meter.world is not None
-    plan = meter.world.trainer.plan_handoff([engine], order=order)
-    run_turn(meter, engine, order=order)
+    plan = meter.world.trainer.plan_handoff([engine], memory_peak=peak)
+    run_turn(meter, engine, memory_peak=peak)
 
     assert isinstance(plan, HandoverPlan)
-    assert meter.host_bytes == plan.host_peak_bytes == (2 * base if order == "host-peak" else base)
+    assert meter.host_bytes == plan.host_peak_bytes == (2 * base if peak == "host" else base)
     assert plan.device_peak_bytes - base <= meter.device_bytes <= plan.device_peak_bytes
-    assert (meter.device_bytes >= 2 * base) == (order == "device-peak")
+    assert (meter.device_bytes >= 2 * base) == (peak == "device")
 
 
 def test_scratch_that_the_hand_over_has_paused_is_not_paused_again(budgeted: Callable[[float, float], Turn]) -> None:
@@ -135,8 +135,8 @@ def test_with_both_budgets_too_small_nothing_is_begun(budgeted: Callable[[float,
         run_turn(meter, engine)
 
     assert refused.value.event == "handoff"
-    assert "host-peak" in str(refused.value)
-    assert "device-peak" in str(refused.value)
+    assert "with the peak on the host" in str(refused.value)
+    assert "with the peak on the device" in str(refused.value)
     assert "raise a budget" in refused.value.remedy
     assert (meter.calls, engine.calls) == ([], [])
     assert meter.world.trainer.state is TrainerState.AWAKE
@@ -167,7 +167,7 @@ def test_the_plan_and_its_predicted_peaks_are_on_the_record() -> None:
     assert (first["event"], first["note"]) == ("lifecycle.noted", "a hand-over was planned")
     there = first["there"]
     assert isinstance(there, dict)
-    assert (there["order"], there["host_peak_bytes"]) == ("host-peak", 2 * base)
+    assert (there["memory_peak"], there["host_peak_bytes"]) == ("host", 2 * base)
     assert json.dumps(first["budget_bytes"])
 
 
@@ -185,7 +185,7 @@ def test_a_budget_that_not_even_the_trainers_own_backup_fits_is_noted_at_constru
 
 
 def test_a_trainer_that_cannot_wake_first_wakes_once_the_engines_have_released() -> None:
-    """On the way back in the device-peak order: the room was promised and somebody else took it."""
+    """With the peak on the device, on the way back: the room was promised and somebody else took it."""
     meter, engine, _ = turn("tenant")
     assert meter.world is not None
     trainer, refusals = meter.world.trainer, list[str]()
@@ -198,7 +198,7 @@ def test_a_trainer_that_cannot_wake_first_wakes_once_the_engines_have_released()
         return wake()
 
     trainer.wake_up = crowded  # type: ignore[method-assign,assignment]
-    run_turn(meter, engine, order="device-peak")
+    run_turn(meter, engine, memory_peak="device")
 
     assert refusals == ["no room"]
     assert trainer.state is TrainerState.AWAKE
@@ -217,9 +217,8 @@ def test_accumulated_gradients_and_a_copy_that_is_due_are_predicted() -> None:
     run_turn(meter, engine)
 
     assert isinstance(plan, HandoverPlan)
-    assert plan.needs.trainer.kept_bytes > 2 * 4 * 32 * 4
-    replaced = 32 * 4  # the copy of the buffers that the new one replaces; a bound does not lean on that
-    assert meter.host_bytes == plan.host_peak_bytes - replaced
+    assert plan.sizes.trainer.kept_bytes > 2 * 4 * 32 * 4
+    assert meter.host_bytes == plan.host_peak_bytes
 
 
 def test_retained_backups_stay_and_are_not_predicted_to_go() -> None:
@@ -232,7 +231,7 @@ def test_retained_backups_stay_and_are_not_predicted_to_go() -> None:
     plan = world.trainer.plan_handoff([engine])
 
     assert isinstance(plan, HandoverPlan)
-    assert plan.needs.trainer.returned_bytes == plan.needs.trainer.backup_bytes == 0
+    assert plan.sizes.trainer.returned_bytes == plan.sizes.trainer.backup_bytes == 0
     assert plan.host_peak_bytes >= held
 
 
@@ -242,7 +241,8 @@ def test_engines_of_their_own_device_do_not_count() -> None:
     plan = world.trainer.plan_handoff([Foreign(1 << 30, 1 << 30)])
 
     assert isinstance(plan, HandoverPlan)
-    assert plan.needs.engines == ()
+    assert plan.device_peak_bytes < 1 << 20
+    assert not any(step.engine for step in plan.steps)
 
 
 def test_an_engine_that_does_not_answer_counts_as_nothing_and_is_named() -> None:
@@ -268,10 +268,12 @@ def test_sizes_that_are_no_numbers_of_bytes_are_the_engines_error(sizes: dict[st
         world.trainer.plan_handoff([engine])
 
 
-def test_an_order_that_does_not_exist_is_refused() -> None:
-    """With the names of those that do."""
-    with pytest.raises(ConfigError, match="host-peak, device-peak"):
-        make_world().trainer.plan_handoff([], order="fastest")
+def test_a_memory_that_does_not_exist_is_refused() -> None:
+    """With the names of those that do, here and in the configuration."""
+    with pytest.raises(ConfigError, match="memory_peak is 'disk'; use one of host, device, or None"):
+        make_world().trainer.plan_handoff([], memory_peak="disk")
+    with pytest.raises(ConfigError, match="memory_peak is 'disk'"):
+        make_world(memory_peak="disk")
 
 
 CHILD = """
@@ -291,7 +293,7 @@ def test_the_peak_that_the_operating_system_sees_is_within_the_prediction(tmp_pa
     found = json.loads(child.stdout.splitlines()[-1])
     slack = max(32 << 20, found["base"] // 20)
 
-    assert found["order"] == "device-peak"
+    assert found["memory_peak"] == "device"
     assert found["predicted_host"] <= 1.2 * found["base"]
     assert found["host"] <= found["predicted_host"] + slack
     assert found["device"] <= found["predicted_device"] + slack
