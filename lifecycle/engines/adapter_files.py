@@ -1,4 +1,7 @@
-"""An adapter on its way to a server: a PEFT directory in private memory, there for one load and gone after it."""
+"""An adapter on its way to a server: a PEFT directory in private memory, there for one load and gone after it.
+
+Or for as long as it is served, where the server may read it again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -68,28 +71,50 @@ class AdapterFiles:
         Raises:
             AdapterError: its name cannot be that of a directory, or there is no room. Nothing is left behind.
         """
+        place = self.write(payload)
+        try:
+            yield place
+        finally:
+            self.remove(place)
+
+    def write(self, payload: AdapterPayload) -> Path:
+        """Write the adapter; it stays until :meth:`remove` or :meth:`keep`, for a server that reads it again.
+
+        Raises:
+            AdapterError: its name cannot be that of a directory, or there is no room. Nothing is left behind.
+        """
         name = check_name(payload.name)
-        place = self._root / name / f"v{payload.version}"
+        place = self.place(name, payload.version)
         contents = {
             CONFIG_NAME: render_config(payload.rank, payload.alpha, payload.target_modules),
             WEIGHTS_NAME: render_tensors(payload.tensors),
         }
         try:
-            try:
-                shutil.rmtree(place, ignore_errors=True)  # a load of this version that was cut short
-                place.parent.mkdir(mode=0o700, exist_ok=True)
-                place.mkdir(mode=0o700)
-                for file, content in contents.items():
-                    _write(place / file, content)
-            except OSError as error:
-                raise AdapterError(
-                    name, f"it cannot be written to {place}: {error.strerror}; make room there"
-                ) from error
-            yield place
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-            with suppress(OSError):  # not empty: another version is on its way
-                place.parent.rmdir()
+            shutil.rmtree(place, ignore_errors=True)  # a load of this version that was cut short
+            place.parent.mkdir(mode=0o700, exist_ok=True)
+            place.mkdir(mode=0o700)
+            for file, content in contents.items():
+                _write(place / file, content)
+        except OSError as error:
+            self.remove(place)
+            raise AdapterError(name, f"it cannot be written to {place}: {error.strerror}; make room there") from error
+        return place
+
+    def place(self, name: str, version: int) -> Path:
+        """Where a version of an adapter lies, or would."""
+        return self._root / name / f"v{version}"
+
+    def remove(self, place: Path) -> None:
+        """Remove one version. What is not there is removed already."""
+        shutil.rmtree(place, ignore_errors=True)
+        with suppress(OSError):  # not empty: another version is on its way
+            place.parent.rmdir()
+
+    def keep(self, places: Collection[Path]) -> None:
+        """Remove every version but these."""
+        for place in self._root.glob("*/v*"):
+            if place not in places:
+                self.remove(place)
 
 
 def _memory() -> Path:
