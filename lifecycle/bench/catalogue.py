@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lifecycle.bench import figures_adapters, figures_memory, figures_time
+from lifecycle.bench import figures_adapters, figures_handover, figures_memory, figures_time
 from lifecycle.bench.findings import Finding, Session
 from lifecycle.errors import ConfigError, LifecycleError
 
@@ -15,6 +15,7 @@ FIGURES: Final[dict[str, Callable[[Session], list[Finding]]]] = {
     "shared-file": figures_memory.shared_file,
     "moved-trained-sync": figures_memory.moved_trained_sync,
     "moved-sleep-file": figures_memory.moved_sleep_file,
+    "handover": figures_handover.handover,
     "base-size": figures_time.base_size,
     "weights-2000": figures_time.weights_2000,
     "arena": figures_time.arena,

@@ -141,10 +141,10 @@ def _microseconds(found: dict[str, float]) -> str:
     return ", ".join(f"{event} {took * 1e6:.0f}" for event, took in found.items())
 
 
-def probe(session: Session, name: str, case: Case) -> dict[str, Any]:
-    """What a measuring process finds of one thing."""
+def probe(session: Session, name: str, case: Case, repetitions: int | None = None) -> dict[str, Any]:
+    """What a measuring process finds of one thing; without *repetitions*, enough of them for a median of times."""
     session.say(f"{name}: measuring")
     check_room(4 * case.base_bytes, name)
-    repetitions = max(_PAIRS, session.options.repetitions)
+    repetitions = repetitions or max(_PAIRS, session.options.repetitions)
     with new_folder(session.options.work_dir) as folder, Rank(name, case, folder, repetitions=repetitions) as rank:
         return rank.first

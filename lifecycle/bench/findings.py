@@ -16,6 +16,7 @@ LIMITS: Final[dict[str, float]] = {
     "shared-file": 0.05,
     "moved-trained-sync": 0.0,
     "moved-sleep-file": 1.0,
+    "handover": 0.05,
     "base-size": 1.2,
     "weights-open-ms": 2.0,
     "weights-views": 2.0,

@@ -16,6 +16,7 @@ from lifecycle.bench.clock import seconds
 from lifecycle.bench.model import BenchModel
 from lifecycle.bench.options import Case
 from lifecycle.bench.probe_adapters import probe_reconcile, probe_registry
+from lifecycle.bench.probe_handover import probe_handover
 from lifecycle.bench.trainer import BenchTrainer
 from lifecycle.saver import Backup, HostArena, pages
 from lifecycle.saver.views import bytes_at
@@ -199,5 +200,6 @@ PROBES: Final[dict[str, Callable[[Case, Path, int], dict[str, Any]]]] = {
     "overhead": probe_overhead,
     "reconcile": probe_reconcile,
     "registry": probe_registry,
+    "handover": probe_handover,
 }
 """What a measuring process can be told to measure."""

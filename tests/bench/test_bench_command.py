@@ -250,7 +250,7 @@ def test_a_check_covers_every_figure_of_the_catalogue(monkeypatch: pytest.Monkey
     told = json.loads(result.stdout)["figures"]
 
     assert result.exit_code == 1
-    assert len(asked) == len(told) == 11
+    assert len(asked) == len(told) == 12
     assert {one["measured"] for one in told} == {"no room"}
 
 
@@ -283,6 +283,16 @@ def test_a_base_in_a_file_is_held_by_none_of_four_ranks(session: Session) -> Non
 
     assert _mib(told.measured) < 0.5 * BASE_MIB
     assert "4 ranks" in told.measured
+
+
+def test_hand_overs_peak_where_the_plan_says_and_every_level_is_the_predicted_one() -> None:
+    """The sum of both copies, the larger of them, or no mirror: as the system and the books count them."""
+    told = catalogue.FIGURES["handover"](Session(BenchOptions(base_mib=64, tensors=8, adapters=1, rank=1)))
+    host, device, kept = (_mib(one.measured) for one in told[::3])
+
+    assert [one.ok for one in told] == [True] * 9
+    assert host > 1.8 * device
+    assert kept < 1.2 * device
 
 
 def test_lean_holds_one_base_with_or_without_kept_models(session: Session) -> None:
