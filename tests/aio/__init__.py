@@ -1,0 +1,1 @@
+"""The controller as coroutines see it."""

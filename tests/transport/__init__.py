@@ -1,0 +1,1 @@
+"""Ways to an engine in another process, over real processes."""
