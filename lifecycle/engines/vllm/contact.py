@@ -87,7 +87,7 @@ class VllmContact:
         """
         with self._lock:
             self._probe()
-            if self._held is not None and self._lacks_base() and self.memory.state is EngineState.OPEN:
+            if self._lacks_base() and self.memory.state is EngineState.OPEN:
                 self._prove_base()
             known = self._books.report(**self._sizes, adapter_slots=self._info.adapter_slots)
             return replace(known, releases_apart=self._info.device != "cpu")
@@ -104,7 +104,7 @@ class VllmContact:
         if took_over:
             self._certain = {}
             self._books.lost("it was paused or released by somebody else")
-        kept = dict(memory.versions) if is_known and not took_over else {}
+        kept = dict(memory.versions) | _sent(memory) if is_known and not took_over else {}
         versions: dict[str, int | None] = dict.fromkeys(memory.base_groups) if took_over else {}
         versions |= {one: held for one, held in kept.items() if is_adapter(one) and self._served.serves(one, held)}
         said = EngineSaid(
@@ -154,8 +154,7 @@ class VllmContact:
                 self._prove_base()
 
     def _lacks_base(self) -> bool:
-        held, versions = self._held, dict(self.memory.versions)
-        return held is not None and any(versions.get(group) != version for group, version in held.versions.items())
+        return self._held is not None and not self._held.versions.keys() <= dict(self.memory.versions).keys()
 
     def _prove_base(self) -> None:
         held = self._held
@@ -259,3 +258,8 @@ class VllmContact:
         except EngineError as error:
             self._books.lost(f"{what}: {error.why}")
             raise
+
+
+def _sent(memory: EngineMemory) -> dict[str, int]:
+    """What the open update has sent."""
+    return {group: version for group, version in memory.touched if version is not None}

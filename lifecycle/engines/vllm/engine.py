@@ -18,6 +18,7 @@ from lifecycle.engines.vllm.requests import VllmRequests
 from lifecycle.engines.vllm.served import ServedAdapters
 from lifecycle.engines.vllm.server import VllmServer
 from lifecycle.errors import AdapterError, ConfigError, EngineError
+from lifecycle.weights.digests import digest
 from states import ADAPTER_PREFIX, adapter_group
 from states.engine_memory import EngineEvent, EngineSaid, TagState, is_adapter
 
@@ -117,16 +118,21 @@ class VllmEngine(VllmRequests):
             self._is_held_back = True
 
     def send_base(self, group: str, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Refuse: over HTTP alone vLLM takes no base weights.
+        """Acknowledge a version whose bytes are those that the server's own base was proven to have; refuse any other.
 
         Raises:
-            EngineError: always, with what to do instead.
+            EngineError: no update is open, or the server lacks these bytes: over HTTP alone vLLM takes no base weights.
         """
-        del tensors
-        lacks = f"it lacks {group} version {version}, and base weights are not sent over HTTP"
-        known = "start it on the trainer's own base and prove it with hold_base(...)"
-        other = "or push it on a GPU by vLLM's weight transfer with weight_source(lease), and then hold_base(...)"
-        raise EngineError(self._name, f"{lacks}; {known}, {other}")
+        with self._lock:
+            self._books.decided(EngineEvent.SEND_BASE, group=group, version=version)
+            found = digest(dict(tensors))
+            known = self._held.digests.get(group) if self._held is not None else None
+            if known != found or group not in dict(self.memory.versions):
+                lacks = f"it lacks {group} version {version}, and base weights are not sent over HTTP"
+                known_way = "start it on the trainer's own base and prove that with hold_base(held_base(...))"
+                other_way = "or push it on a GPU by vLLM's weight transfer with weight_source(lease), and then prove it"
+                raise EngineError(self._name, f"{lacks}; {known_way}, {other_way}")
+            self._books.declared({group: version})
 
     def load_adapter(self, payload: AdapterPayload) -> None:
         """Serve one version of an adapter, in place of the one before it.

@@ -8,7 +8,8 @@ from typing import Final
 from lifecycle.engines.vllm.contact import VllmContact
 from lifecycle.engines.vllm.serving import Completions, completions, need_prompts, sampling, tokens_of
 from lifecycle.errors import EngineError
-from states.engine_memory import BASE_ONLY, EngineEvent, is_adapter
+from states import FROZEN_BASE
+from states.engine_memory import BASE_ONLY, EngineEvent
 
 _SHA256_OF_NOTHING: Final = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 _STACKED: Final = (".qkv_proj.", ".gate_up_proj.", ".experts.")
@@ -94,12 +95,12 @@ class VllmRequests(VllmContact):
         are no tensors of the trainer, and the CPU build has packed some away and hashes nothing. Then it cannot say.
 
         Args:
-            group: ``adapter/NAME`` or a base group. Groups are not told apart: all of the base is answered.
+            group: ``adapter/NAME`` or a base group; of the others than the frozen base it cannot say.
 
         Raises:
             EngineError: it did not answer.
         """
-        if is_adapter(group):
+        if group != FROZEN_BASE:
             return None
         found = self._server.weight_checksums()
         told = {
