@@ -13,7 +13,9 @@ from lifecycle.errors import (
     ConfigError,
     DigestMismatch,
     EngineError,
+    EngineUnconfirmed,
     EventRefused,
+    IncompletePush,
     LeaseError,
     LifecycleError,
     ReentrantEvent,
@@ -25,13 +27,15 @@ from lifecycle.errors import (
     UnknownTag,
     UnreadableTensor,
 )
-from lifecycle.outcome import Explanation, FailedAdapter, Moved, Outcome, Unchanged
+from lifecycle.outcome import EngineOutcome, Explanation, FailedAdapter, Moved, Outcome, Unchanged
+from lifecycle.probes import GreedyProbe
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import Backup, HostArena, MemorySaver, TagInfo, TorchMemorySaver, Usage
+from lifecycle.serving import Standing
 from lifecycle.transition.steps import TrainingStep
 from lifecycle.weights.leases import WeightLease
 from lifecycle.weights.snapshots import SnapshotStore
-from states import TrainerEvent, TrainerState
+from states import StalenessError, TrainerEvent, TrainerState, staleness
 
 __all__ = [
     "AdapterError",
@@ -43,10 +47,14 @@ __all__ = [
     "ConfigError",
     "DigestMismatch",
     "EngineError",
+    "EngineOutcome",
+    "EngineUnconfirmed",
     "EventRefused",
     "Explanation",
     "FailedAdapter",
+    "GreedyProbe",
     "HostArena",
+    "IncompletePush",
     "LeaseError",
     "LifecycleConfig",
     "LifecycleError",
@@ -60,6 +68,8 @@ __all__ = [
     "SaverMisuse",
     "SlotWriteError",
     "SnapshotStore",
+    "StalenessError",
+    "Standing",
     "TagInfo",
     "TorchMemorySaver",
     "TrainerEvent",
@@ -73,4 +83,5 @@ __all__ = [
     "UnreadableTensor",
     "Usage",
     "WeightLease",
+    "staleness",
 ]

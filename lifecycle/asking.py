@@ -11,9 +11,9 @@ from lifecycle.ledger import Ledger, held_now
 from lifecycle.memory.residue import Residue
 from lifecycle.outcome import Explanation
 from lifecycle.transition.gather import gather
+from lifecycle.transition.leasing import open_lease
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.runner import Runner, decide_event
-from lifecycle.transition.sync import open_lease
 from lifecycle.weights.leases import WeightLease
 from states import (
     ACTOR,

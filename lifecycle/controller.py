@@ -17,9 +17,10 @@ from lifecycle.errors import ConfigError
 from lifecycle.memory.schedules import Scheduler
 from lifecycle.memory.slot_state import SlotDeclarations
 from lifecycle.outcome import Moved, Outcome
+from lifecycle.probes import GreedyProbe
 from lifecycle.process_groups import ProcessGroups
-from lifecycle.reference import Referring
 from lifecycle.saver import MemorySaver
+from lifecycle.serving import Serving
 from lifecycle.transition import attach, steps
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import OwnMemory, Request
@@ -39,7 +40,7 @@ _SHARING = {
 }
 
 
-class TrainerLifecycle(Referring):
+class TrainerLifecycle(Serving):
     """Drives one trainer's memory through its states, embedded in the training loop.
 
     Building it lays memory out once: base, slots, moments and gradients move into regions of the
@@ -57,6 +58,8 @@ class TrainerLifecycle(Referring):
         snapshots: named host copies; a new store when None.
         audit: where records go; memory when None.
         groups: the process groups that sleep may tear down.
+        probe: greedy tokens of each version are recorded while awake, and engines that cannot hash their bytes are
+            asked for the same tokens after a push; None for none.
         initial_state: where the trainer's bytes are now. Declared, never defaulted.
 
     Raises:
@@ -77,6 +80,7 @@ class TrainerLifecycle(Referring):
         snapshots: SnapshotStore | None = None,
         audit: Audit | None = None,
         groups: ProcessGroups | None = None,
+        probe: GreedyProbe | None = None,
         initial_state: TrainerState,
     ) -> None:
         self.config = config
@@ -92,6 +96,7 @@ class TrainerLifecycle(Referring):
             recorder.noted("tensors outside of parameters and buffers stay resident", bytes=resident)
         self.snapshots.connect(OwnMemory(self._parts), self._gate, _SHARING[Strategy(config.strategy)])
         self._start_planning()
+        self._start_probing(model, probe)
 
     # Memory
 

@@ -14,9 +14,11 @@ LifecycleError
 ├── SaverError          the world: out of memory, a full or broken disk, a saver that frees nothing
 ├── SlotWriteError      the world: an adapter could not be written into its slot, or out of it
 ├── DigestMismatch      the world: bytes are not those of their version
+├── IncompletePush      the world: what was to be sent of a content group is not all of it
 ├── EngineError         the world: a rollout engine failed, or answered something else than asked
 │   ├── EngineRefused       it answered no: nothing changed there
-│   └── EngineUnanswered    it failed or did not answer: what changed there is unknown
+│   ├── EngineUnanswered    it failed or did not answer: what changed there is unknown
+│   └── EngineUnconfirmed   it took a push and holds something else than it was sent
 ├── AuditError          the world: the log could not be written
 ├── TransitionFailed    the world: an effect failed and everything was undone
 └── TrainerFaulted      us or the world: an undo failed; call recover()
@@ -24,13 +26,28 @@ LifecycleError
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from lifecycle.errors_engines import (
+    EngineError,
+    EngineRefused,
+    EngineUnanswered,
+    EngineUnconfirmed,
+    IncompletePush,
+    LifecycleError,
+)
 from states import Refusal, TrainerEvent, TrainerState, Verdict
 
+if TYPE_CHECKING:
+    from lifecycle.outcome import EngineOutcome
 
-class LifecycleError(Exception):
-    """The root of all errors of this library."""
+__all__ = [
+    "AdapterError", "AuditError", "BaseFileError", "BusyError", "ConfigError", "DigestMismatch", "EngineError",
+    "EngineRefused", "EngineUnanswered", "EngineUnconfirmed", "EventRefused", "IncompletePush", "LeaseError",
+    "LifecycleError", "ReentrantEvent", "SaverError", "SaverMisuse", "SlotWriteError", "TrainerFaulted",
+    "TransitionFailed", "UnknownTag", "UnreadableTensor",
+]  # fmt: skip
 
 
 class EventRefused(LifecycleError):
@@ -189,48 +206,6 @@ class DigestMismatch(LifecycleError):
         super().__init__(f"{group}: {why}; {where}")
 
 
-class EngineError(LifecycleError):
-    """A rollout engine failed.
-
-    Attributes:
-        engine: its name.
-        why: what it answered, or what it did not.
-    """
-
-    def __init__(self, engine: str, why: str) -> None:
-        super().__init__(f"engine {engine}: {why}")
-        self.engine = engine
-        self.why = why
-
-
-class EngineRefused(EngineError):
-    """An engine answered no. Nothing changed there.
-
-    Attributes:
-        status: its HTTP status.
-        answer: what it said, shortened.
-    """
-
-    def __init__(self, engine: str, why: str, *, status: int, answer: str = "") -> None:
-        super().__init__(engine, why)
-        self.status = status
-        self.answer = answer
-
-
-class EngineUnanswered(EngineError):
-    """An engine did not answer, or failed while it did. What changed there is unknown until it is asked.
-
-    Attributes:
-        status: its HTTP status, None where no answer came.
-        reached: False when no connection was made, so that nothing was asked of it.
-    """
-
-    def __init__(self, engine: str, why: str, *, status: int | None = None, reached: bool = True) -> None:
-        super().__init__(engine, why)
-        self.status = status
-        self.reached = reached
-
-
 class AuditError(LifecycleError):
     """The audit log could not be written. The transition's outcome does not depend on it.
 
@@ -254,10 +229,22 @@ class TransitionFailed(LifecycleError):
         effect: name of the effect that failed.
         cause: the error it raised (also ``__cause__``).
         adapter: the adapter that it failed at, None where it was none.
+        engines: engine name to what became of it (:class:`~lifecycle.outcome.EngineOutcome`), also of those that are
+            up to date now; empty where no engine was sent anything.
     """
 
-    def __init__(self, event: TrainerEvent, state: TrainerState, effect: str, cause: BaseException) -> None:
-        undone = "the engine is fenced, others keep what they got," if effect == "send-weights" else "it was undone,"
+    def __init__(
+        self,
+        event: TrainerEvent,
+        state: TrainerState,
+        effect: str,
+        cause: BaseException,
+        engines: Mapping[str, EngineOutcome] | None = None,
+    ) -> None:
+        undone = "it was undone,"
+        if engines:
+            told = [f"{name} {'is up to date' if one.committed else 'failed'}" for name, one in engines.items()]
+            undone = f"each engine stands for itself ({', '.join(told)}),"
         super().__init__(
             f"{event} failed in {effect}, {undone} the trainer is {state} as before: {cause}. "
             f"What to do: mend the cause and send {event} again"
@@ -267,6 +254,7 @@ class TransitionFailed(LifecycleError):
         self.effect = effect
         self.cause = cause
         self.adapter: str | None = getattr(cause, "adapter", None)
+        self.engines: Mapping[str, EngineOutcome] = dict(engines or {})
 
 
 class TrainerFaulted(LifecycleError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from states import Decision, Facts, NoChange, Read, Refusal, TrainerEvent, TrainerState, Verdict
 from states.verdict import NotABool
@@ -21,6 +22,35 @@ class FailedAdapter:
     name: str
     change: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOutcome:
+    """What an ``update_weights`` came to for one engine.
+
+    Attributes:
+        engine: its name.
+        committed: it has acknowledged everything it was sent, and was confirmed to hold it.
+        sent: content groups that were sent, in order; of a push that failed, those that it had begun with.
+        unloaded: adapters that were unloaded.
+        moved_bytes: bytes that were sent.
+        instance_id: the instance that took part, empty when it was not reached.
+        verified: content group to how its content was compared with the trainer's: ``checksum``, ``probe``, or
+            ``unverified: `` and why.
+        error: why it failed, empty when it did not. It is fenced then, unless it was sent nothing.
+    """
+
+    engine: str
+    committed: bool = False
+    sent: tuple[str, ...] = ()
+    unloaded: tuple[str, ...] = ()
+    moved_bytes: int = 0
+    instance_id: str = ""
+    verified: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.engine}: {self.error or 'up to date'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +85,12 @@ class Moved(NotABool):
         found = dict(self.details).get("failed", ())
         return found if isinstance(found, tuple) else ()
 
+    @property
+    def engines(self) -> Mapping[str, EngineOutcome]:
+        """What an ``update_weights`` came to, by the names of the engines that were behind."""
+        found = dict(self.details).get("engines", {})
+        return found if isinstance(found, Mapping) else {}
+
     def __str__(self) -> str:
         took = f"{self.moved_bytes:,} bytes moved in {self.duration_s:.3f} s"
         return f"{self.event} ({self.edge}): {self.source} to {self.target}, {took}"
@@ -76,6 +112,11 @@ class Unchanged(NotABool):
     def failed(self) -> tuple[FailedAdapter, ...]:
         """None: nothing was tried."""
         return ()
+
+    @property
+    def engines(self) -> Mapping[str, EngineOutcome]:
+        """None: no engine was behind."""
+        return {}
 
     @property
     def moved_bytes(self) -> int:

@@ -12,7 +12,7 @@ from lifecycle.adapters.records import AdapterRecord
 from lifecycle.asking import Asking
 from lifecycle.errors import AdapterError, UnreadableTensor
 from lifecycle.transition.checkpoint import checked_step, registered, saves_to, take_checkpoint
-from lifecycle.transition.sync import payload_of
+from lifecycle.transition.payloads import payload_of
 from lifecycle.weights.leases import WeightLease
 from states import adapter_group
 

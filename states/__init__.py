@@ -36,6 +36,7 @@ from states.names import (
     adapter_group,
 )
 from states.placement import CONTENTS, Place, place, why_not_adopted
+from states.push_plan import PushPlan, ahead_of, plan_push
 from states.reconcile import as_one, decide_reconcile
 from states.row import Row, RowKind
 from states.rule import (
@@ -48,6 +49,7 @@ from states.rule import (
     weight_sync_reads_saver_backup,
 )
 from states.sources import Read, decide_read, decide_reads
+from states.staleness import StalenessError, staleness
 from states.table import TABLE
 from states.verdict import Guard, Verdict, guard
 
@@ -82,6 +84,7 @@ __all__ = [
     "MemoryPeak",
     "NoChange",
     "Place",
+    "PushPlan",
     "Read",
     "ReconcilePlan",
     "Refusal",
@@ -90,6 +93,7 @@ __all__ = [
     "Row",
     "RowKind",
     "Source",
+    "StalenessError",
     "Step",
     "Strategy",
     "TableError",
@@ -100,6 +104,7 @@ __all__ = [
     "Verdict",
     "Verify",
     "adapter_group",
+    "ahead_of",
     "as_one",
     "decide",
     "decide_adapter",
@@ -115,9 +120,11 @@ __all__ = [
     "makes_actor_copy",
     "place",
     "plan_handoff",
+    "plan_push",
     "plan_reconcile",
     "reads_saver_backup",
     "residue_is_steady",
+    "staleness",
     "weight_sync_reads_saver_backup",
     "why_not_adopted",
 ]

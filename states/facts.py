@@ -117,6 +117,9 @@ class EngineFacts:
         extra: adapters it holds that the trainer no longer has.
         fenced: why it may not serve, empty when it may.
         adapter_slots: how many adapters it holds at once; None when it does not say.
+        discarded: tags that it released without a copy: what they held is gone, sorted.
+        unknown: why it is not known what it holds, empty when it is. Everything is stale then.
+        ahead: groups that it holds in a version that the trainer has never given out yet, each with the version.
     """
 
     name: str
@@ -125,6 +128,9 @@ class EngineFacts:
     extra: tuple[str, ...] = ()
     fenced: str = ""
     adapter_slots: int | None = None
+    discarded: tuple[str, ...] = ()
+    unknown: str = ""
+    ahead: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,15 +201,26 @@ def engines_have_room_for_the_adapters(facts: Facts) -> Answer:
     )
 
 
+@guard()
+def engines_hold_no_newer_version(facts: Facts) -> Answer:
+    """No engine that gets something holds a version that this trainer has not given out: ids only grow."""
+    newer = [f"{one.name} holds {', '.join(one.ahead[:3])}" for one in facts.engines if one.ahead and _is_behind(one)]
+    return (
+        not newer,
+        f"{'; '.join(newer)}, which this trainer has not given out yet" if newer else "no engine is ahead",
+        "adopt_versions(engines): the trainer's ids go on above theirs, and everything is sent again",
+    )
+
+
 def _is_behind(engine: EngineFacts) -> bool:
-    return bool(engine.stale or engine.extra or engine.fenced)
+    return bool(engine.stale or engine.extra or engine.fenced or engine.ahead)
 
 
 @guard()
 def an_engine_is_behind(facts: Facts) -> Answer:
     """An engine holds another version than the trainer, or an adapter that is gone."""
     engines = [one for one in facts.engines if _is_behind(one)]
-    behind = [f"{one.name}: {', '.join((*one.stale, *one.extra)) or one.fenced}" for one in engines]
+    behind = [f"{one.name}: {', '.join((*one.stale, *one.extra)) or one.fenced or one.ahead[0]}" for one in engines]
     return bool(behind), "; ".join(behind) or "every engine holds the newest versions", "nothing is to be sent"
 
 

@@ -81,7 +81,7 @@ _LEAVE = tuple(
 _UPDATE = tuple(
     Row("sends", E.UPDATE_WEIGHTS, state, state, (m.an_engine_is_behind,),
         (g.no_step_in_flight, g.active_model_is_the_actor, m.sources_are_fresh, m.engines_hold_their_weights_tag,
-         m.engines_have_room_for_the_adapters),
+         m.engines_have_room_for_the_adapters, m.engines_hold_no_newer_version),
         (Do.CHECK_SOURCES, Do.SEND_WEIGHTS))
     for state in RESTING
 )  # fmt: skip

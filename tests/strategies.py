@@ -176,6 +176,15 @@ SHARED_DEVIATIONS: Final[dict[str, Deviation]] = {
     "the engine holds a retired adapter": _set(engines=(EngineFacts("E0", extra=("Z",)),)),
     "the engine is fenced although it lacks nothing": _set(engines=(EngineFacts("E0", fenced="it does not answer"),)),
     "the engine is fenced": _set(engines=(EngineFacts("E0", stale=(FROZEN_BASE, ADAPTER), fenced="a push failed"),)),
+    "the engine holds a version of another trainer's": _set(
+        engines=(EngineFacts("E0", stale=(ADAPTER,), ahead=("adapter/A in version 99",)),)
+    ),
+    "a retired adapter of the engine is of another trainer's": _set(
+        engines=(EngineFacts("E0"), EngineFacts("E1", extra=("Z",), ahead=("adapter/Z in version 99",)))
+    ),
+    "the engine has discarded its weights": _set(
+        engines=(EngineFacts("E0", stale=(FROZEN_BASE, ADAPTER), discarded=("weights",)),)
+    ),
     "the target is cpu": _set(offload_target="cpu"),
     "the target is disk": _set(offload_target="disk"),
     "there is no target": _set(offload_target=None),

@@ -177,6 +177,16 @@ class SlotsHost(InUse):
                 parts[peft_key(path, "B")] = read(self._name_of(one.slot, path, "B"))[:, : one.rank]
         return one.rank, one.alpha, one.target_modules, self._join(name, parts)
 
+    def exported(self, name: str) -> frozenset[str]:
+        """The PEFT names that :meth:`export` has to give: both factors of every module of the adapter's targets.
+
+        Raises:
+            AdapterError: it is not loaded.
+        """
+        targets = self._find(name).target_modules
+        paths = [path for path, target in self._layout.modules.items() if target in targets]
+        return frozenset(peft_key(path, side) for path in paths for side in "AB")
+
     def slot_of(self, name: str) -> int:
         """The slot of a loaded adapter.
 

@@ -17,6 +17,7 @@ from lifecycle.engines.kv_pool import KvPool, KvPoolFullError
 from lifecycle.engines.lora_slots import BadPayloadError, LoraSlots
 from lifecycle.engines.protocol import AdapterPayload
 from lifecycle.engines.sampling import Rollout, sample
+from lifecycle.engines.sent_as import SentAs
 from lifecycle.engines.verifying import BASE_ONLY
 from lifecycle.errors import EngineError
 from states import adapter_group
@@ -59,8 +60,10 @@ class Instance:
         self._slot_of: dict[str, int] = {}
         self.base = dict(model.named_parameters()) | dict(model.named_buffers())
         self._known_as = _every_name(model, self.base)
-        self.pool = KvPool(kv_cache_bytes, next(iter(self.base.values())).device)
+        self.device = next(iter(self.base.values())).device
+        self.pool = KvPool(kv_cache_bytes, self.device)
         self.content = Content(self.base)
+        self._sent = SentAs()
 
     def weights(self) -> dict[str, Tensor]:
         """Every tensor that belongs into the ``weights`` tag."""
@@ -84,6 +87,7 @@ class Instance:
             raise EngineError(self._engine, f"{name} is {tuple(value.shape)}, wanted is {tuple(into.shape)}")
         with torch.no_grad():
             into.copy_(value)
+        self._sent.base(group, name, value.dtype, into)
         self.content.wrote(group, own_name)
 
     def load_adapter(self, payload: AdapterPayload, before_write: Callable[[], None]) -> None:
@@ -98,13 +102,19 @@ class Instance:
             raise EngineError(self._engine, f"adapter {payload.name}: {error}; nothing was written") from error
         slot = self._slot_for(payload.name)
         self.content.touch(adapter_group(payload.name), payload.version)
+        self._sent.forget(adapter_group(payload.name))
         before_write()
         self._lora.write(slot, factors, payload.alpha / payload.rank)
+        self._sent.adapter(adapter_group(payload.name), payload, self._lora.read(slot, payload))
 
     def drop_adapter(self, name: str) -> None:
         """Free the adapter's slot; the next tenant overwrites all of it."""
         self.content.drop(adapter_group(name))
         self._slot_of.pop(name, None)
+
+    def checksums(self, group: str) -> dict[str, str] | None:
+        """SHA-256 of what lies in the engine, in the names and dtypes it was sent in; None where it has no version."""
+        return self._sent.checksums(group) if group in self.content.versions() else None
 
     def give_up(self) -> None:
         """Abort the open update, if there is one."""

@@ -88,8 +88,6 @@ class LocalEngine:
         with self._lock:
             self._tags.forget()
 
-    # what it says of itself
-
     @property
     def name(self) -> str:
         """Its name."""
@@ -208,8 +206,6 @@ class LocalEngine:
         with self._operation("resume"):
             self._tags.resume(tags)
 
-    # serving
-
     def generate(
         self,
         prompts: Tensor,
@@ -244,6 +240,28 @@ class LocalEngine:
             how = {"max_new_tokens": max_new_tokens, "temperature": temperature, "generator": generator}
             return self._instance.answer(prompts, adapter, **how)
 
+    def greedy(
+        self, adapter: str, prompts: Sequence[Sequence[int]], max_new_tokens: int
+    ) -> tuple[tuple[int, ...], ...]:
+        """The most probable continuations; see :class:`~lifecycle.engines.verifying.AnswersGreedily`.
+
+        Raises:
+            EngineError: as :meth:`generate`.
+        """
+        asked = (torch.tensor([list(one)], device=self._instance.device) for one in prompts)
+        answers = [self.generate(one, adapter, max_new_tokens=max_new_tokens, temperature=0) for one in asked]
+        return tuple(tuple(one.tokens[0].tolist()) for one in answers)
+
+    def checksums(self, group: str) -> Mapping[str, str] | None:
+        """SHA-256 of what it holds; see :class:`~lifecycle.engines.verifying.AnswersChecksums`.
+
+        Raises:
+            EngineError: ``weights`` is released.
+        """
+        with self._operation("checksums", breaks=False):
+            self._tags.need([WEIGHTS], "hash weights")
+            return self._instance.checksums(group)
+
     def _admit(self, adapter: str, expected: Mapping[str, int]) -> None:
         if self._instance.content.updating:
             raise EngineError(self._name, "it is fenced: an update is open; commit or abort it first")
@@ -253,8 +271,6 @@ class LocalEngine:
         differing = self._instance.content.differing(expected)
         if differing:
             raise EngineError(self._name, f"stale: {'; '.join(differing)}; push the wanted versions first")
-
-    # common
 
     def _need_update(self, what: str) -> None:
         content = self._instance.content

@@ -103,6 +103,16 @@ class LoraSlots:
                     down[slot, : a.shape[0]].copy_(a)
                     up[slot, :, : b.shape[1]].copy_(b)
 
+    def read(self, slot: int, payload: AdapterPayload) -> dict[str, Tensor]:
+        """Views of what a slot holds of an adapter that was written into it, by the names it came under."""
+        found = {}
+        for name, tensor in payload.tensors.items():
+            match = _NAME.fullmatch(name)
+            assert match is not None  # it was checked
+            held = (self._down if match["side"] == "A" else self._up)[match["module"]][slot]
+            found[name] = held[tuple(slice(size) for size in tensor.shape)]
+        return found
+
     @contextmanager
     def applied(self, slot: int | None) -> Iterator[None]:
         """Apply one slot, or none, to every forward pass inside."""

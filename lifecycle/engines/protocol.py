@@ -88,7 +88,7 @@ class RolloutEngine(Protocol):
         """Pause admission, drain, drop caches that depend on weights."""
 
     def send_base(self, group: str, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Write the tensors of one base group, every one of them. They alias the trainer's bytes; copy before returning.
+        """Write the tensors of one base group, every one. They alias the trainer's bytes; copy before returning.
 
         What is left in *tensors* when it returns counts as missing, and the update is aborted.
         """

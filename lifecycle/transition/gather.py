@@ -9,23 +9,18 @@ from typing import Any, Final
 from torch import Tensor
 
 from lifecycle.adapters.custody import unaccounted_of
-from lifecycle.adapters.reading import RegistryReader
-from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.memory import host
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.copies import with_copy_need
+from lifecycle.transition.engine_facts import engines_facts
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.slot_writer import unknown_slot_state
 from states import (
-    ADAPTER_PREFIX,
     FROZEN_BASE,
-    AdapterState,
     ContentFacts,
-    EngineFacts,
     Facts,
     ReconcilePlan,
     TrainerEvent,
-    adapter_group,
     plan_reconcile,
 )
 
@@ -66,7 +61,7 @@ def gather(parts: Parts, request: Request, event: TrainerEvent | None = None) ->
         **_use_facts(parts, step, plan["to_retire"]),
         accumulated=tuple(sorted(runtime.accumulated)),
         switch_target=request.target,
-        engines=_engines_facts(parts, request, contents),
+        engines=engines_facts(parts, request.engines, contents),
         **_memory_facts(parts, event, offloads=offloads, reconciles=bool(plan["plan_digest"])),
     )
     return with_copy_need(parts, facts, event, loads=request.loads)
@@ -123,51 +118,6 @@ def _content(
 
 _same_or_new: Final = lru_cache(maxsize=1024)(ContentFacts)
 """From event to event few groups stand otherwise than before, and a frozen record is dear to make."""
-
-
-def _engines_facts(parts: Parts, request: Request, contents: tuple[ContentFacts, ...]) -> tuple[EngineFacts, ...]:
-    unpushed = _unpushed(parts) if request.engines else frozenset()
-    return tuple(_engine_facts(one, contents, parts, unpushed) for one in request.engines)
-
-
-def _unpushed(parts: Parts) -> frozenset[str]:
-    """Groups of adapters whose registry has never heard of a push: one that was restored may have missed it."""
-    registry = getattr(parts.adapters, "registry", None)
-    if parts.adapters is None or not isinstance(registry, RegistryReader):
-        return frozenset()
-    pending, loaded = registry.in_state(AdapterState.PENDING), parts.adapters.loaded()
-    same = (
-        n for n, one in loaded.items() if n in pending and pending[n].adapter.registration_id == one.registration_id
-    )
-    return frozenset(adapter_group(name) for name in same)
-
-
-def _engine_facts(
-    engine: RolloutEngine, contents: tuple[ContentFacts, ...], parts: Parts, unpushed: frozenset[str]
-) -> EngineFacts:
-    fence = parts.runtime.fences.get(engine.name, "")
-    groups = tuple(one.group for one in contents)
-    try:
-        report = engine.report()
-    except Exception as error:  # noqa: BLE001 - whatever an engine raises, what it holds is unknown
-        return EngineFacts(engine.name, None, groups, (), f"it does not answer: {type(error).__name__}: {error}")
-    return EngineFacts(
-        name=engine.name,
-        weights_resident=WEIGHTS in report.resident,
-        stale=tuple(
-            one.group
-            for one in contents
-            if fence or one.group in unpushed or report.versions.get(one.group) != one.version
-        ),
-        extra=_extra(report, groups),
-        fenced=fence,
-        adapter_slots=report.adapter_slots,
-    )
-
-
-def _extra(report: EngineReport, groups: tuple[str, ...]) -> tuple[str, ...]:
-    held = (group for group in report.versions if group.startswith(ADAPTER_PREFIX))
-    return tuple(sorted(group.removeprefix(ADAPTER_PREFIX) for group in held if group not in groups))
 
 
 def _memory_facts(parts: Parts, event: TrainerEvent | None, *, offloads: bool, reconciles: bool) -> dict[str, Any]:

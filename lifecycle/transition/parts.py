@@ -20,8 +20,11 @@ from lifecycle.memory.layout import Layout
 from lifecycle.memory.optimizer_state import OptimizerState
 from lifecycle.memory.residue import ResidueHistory
 from lifecycle.memory.slot_state import SlotState
+from lifecycle.outcome import EngineOutcome
+from lifecycle.probes import ProbeBook
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import Backup, MemorySaver
+from lifecycle.transition.fences import Engines
 from lifecycle.transport import Receivers
 from lifecycle.weights.door import Door
 from lifecycle.weights.frozen_file import FrozenFile
@@ -56,7 +59,8 @@ class Runtime:
         references: the reference() blocks that are open.
         accumulated: content groups with gradients of an accumulation that is under way.
         origin: the state a reconcile under way left.
-        fences: engine name to why it may not serve.
+        engines: what is known of the rollout engines besides what they say.
+        probes: the tokens that were recorded of versions, to compare with those of engines.
         receivers: the engines that were sent something through buffers of the trainer.
         owed: an undo that failed and has bytes that nobody else has; recover finishes it first.
     """
@@ -69,7 +73,8 @@ class Runtime:
     references: int = 0
     accumulated: frozenset[str] = frozenset()
     origin: TrainerState | None = None
-    fences: dict[str, str] = field(default_factory=dict)
+    engines: Engines = field(default_factory=Engines)
+    probes: ProbeBook = field(default_factory=ProbeBook)
     receivers: Receivers = field(default_factory=Receivers)
     owed: Callable[[], None] | None = None
 
@@ -122,9 +127,10 @@ class Parts:
         return tuple(name for group in groups for name in held.get(group, {}) if group != BUFFERS)
 
     def forget_digests(self) -> None:
-        """Drop the digests of versions that neither the trainer nor a snapshot holds."""
+        """Drop the digests of versions that neither the trainer nor a snapshot holds, and probes of old versions."""
         store = self.snapshots
         self.versions.forget_digests(one for tag in store.backup_tags for one in store.versions(tag).values())
+        self.runtime.probes.forget(self.versions.wanted)
 
     def backup_kind(self, tensor: Tensor) -> Backup | None:
         """What a pause does with the tensor's bytes, None outside any region."""
@@ -223,6 +229,7 @@ class Work:
         moved: bytes copied so far, by kind.
         details: what was done, for outcome and log.
         on_commit: run once the state has moved; must not fail.
+        engines: what became of each engine of a push so far, by name; part of the details too.
         remarks: what is worth a record of its own once the state has moved: note and keys.
         paused: the tags that this transition has paused.
         used_before_bytes: device bytes in use before that, None when it cannot be asked.
@@ -233,6 +240,7 @@ class Work:
     request: Request
     moved: Counter[str] = field(default_factory=Counter)
     details: dict[str, object] = field(default_factory=dict)
+    engines: dict[str, EngineOutcome] = field(default_factory=dict)
     on_commit: list[Callable[[], None]] = field(default_factory=list)
     remarks: list[tuple[str, dict[str, object]]] = field(default_factory=list)
     paused: list[str] = field(default_factory=list)

@@ -86,9 +86,19 @@ class Recorder:
         self._since_checkpoint = 0 if "checkpoint" in keys else self._since_checkpoint + 1
 
     def failed(
-        self, step: Step, target: str, effect: str, error: BaseException, held: Held, moved: Mapping[str, int]
+        self,
+        step: Step,
+        target: str,
+        effect: str,
+        error: BaseException,
+        held: Held,
+        moved: Mapping[str, int],
+        engines: Mapping[str, object] | None = None,
     ) -> None:
-        """An effect failed. Never raises: the error of the transition is the one to report."""
+        """An effect failed. Never raises: the error of the transition is the one to report.
+
+        Of a push it says what became of each engine: what was sent to one is not undone because another failed.
+        """
         keys = {
             "trigger": step.event,
             "edge": step.edge,
@@ -98,6 +108,8 @@ class Recorder:
             "error": f"{type(error).__name__}: {error}",
             **_bytes(held, moved),
         }
+        if engines:
+            keys["engines"] = dict(engines)
         self._write_quietly("lifecycle.failed", keys)
 
     def refused(self, refusal: Refusal, facts: Facts) -> None:

@@ -149,7 +149,7 @@ class Runner:
                 self._undo(work, source, effect, done, error)
                 if not isinstance(error, Exception):
                     raise
-                raise TransitionFailed(work.step.event, source, effect, error) from error
+                raise TransitionFailed(work.step.event, source, effect, error, work.engines) from error
 
     def _undo(self, work: Work, source: TrainerState, effect: str, done: list[_Done], error: BaseException) -> None:
         for one in reversed(done):
@@ -158,7 +158,7 @@ class Runner:
             except BaseException as undo_error:  # noqa: BLE001 - also an interrupt: the trainer is faulted
                 raise self._fault(work, one.effect, error, undo_error) from error
         self._abandon()
-        self.recorder.failed(work.step, source, effect, error, held_now(self._parts), work.moved)
+        self.recorder.failed(work.step, source, effect, error, held_now(self._parts), work.moved, work.engines)
 
     def _abandon(self) -> None:
         """Leave the middle of a reconcile for where it came from; does nothing elsewhere."""

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from lifecycle.errors import DigestMismatch
 from lifecycle.saver import Backup
+from lifecycle.transition.leasing import open_lease
 from lifecycle.transition.parts import Parts, Undo, Work, nothing, undone_by
-from lifecycle.transition.sync import open_lease
 from lifecycle.weights.digests import digest
 from lifecycle.weights.notes import Difference
 from states import BUFFERS, FROZEN_BASE, Read, Verify

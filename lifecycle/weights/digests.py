@@ -45,6 +45,14 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return total.hexdigest()
 
 
+def tensor_sha256(tensor: Tensor) -> str:
+    """SHA-256 of a tensor's contiguous bytes, hexadecimal. Reads it in chunks, wherever it lies."""
+    total = hashlib.sha256()
+    for chunk in host_chunks(tensor):
+        total.update(buffer_of(chunk))
+    return total.hexdigest()
+
+
 def sample(tensors: Mapping[str, Tensor], seed: int) -> str:
     """SHA-256 over names, dtypes, shapes and a bounded sample of the bytes, in sorted order of names.
 

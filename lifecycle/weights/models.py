@@ -9,8 +9,8 @@ from torch import Tensor
 
 from lifecycle.errors import ConfigError
 from lifecycle.transition.gather import gather
+from lifecycle.transition.leasing import open_lease
 from lifecycle.transition.parts import Parts, Request
-from lifecycle.transition.sync import open_lease
 from lifecycle.weights.digests import same_bytes
 from lifecycle.weights.stored import Gate, Plan, check_tag
 from states import ACTOR, decide_reads

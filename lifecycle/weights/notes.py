@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -102,6 +102,12 @@ class Notes:
     def drop(self, group: str) -> None:
         """Forget one group: it is gone, or its bytes were replaced."""
         self._held.pop(group, None)
+
+    def renumber(self, group: str, before: int, version: int) -> None:
+        """The bytes that were noted as one version go under another id from now on."""
+        note = self.of(group, before)
+        if note is not None:
+            self._held[group] = replace(note, version=version)
 
     def clear(self) -> None:
         """The pause has ended."""

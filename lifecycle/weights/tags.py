@@ -198,6 +198,14 @@ class Tags:
         if tag in self._tags and not held:
             del self._tags[tag]
 
+    def renumber(self, group: str, before: int, version: int) -> None:
+        """The bytes of a version of a group go under another id from now on, in every tag that has them."""
+        renamed: dict[int, Stored] = {}
+        for groups in self._tags.values():
+            one = groups.get(group)
+            if one is not None and one.version == before:
+                groups[group] = renamed.setdefault(id(one), Stored(version, one.tensors))
+
     def save(self) -> dict[str, dict[str, Stored]]:
         """The books as they are, for :meth:`load`. Copies no bytes."""
         return {tag: dict(groups) for tag, groups in self._tags.items()}

@@ -8,14 +8,17 @@ a snapshot brings its id back, training takes a new one. No flag decides freshne
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import count
 from threading import Lock
 from typing import Final
 
 _EPOCH_SHIFT: Final = 20
 """Ids of one book before it could meet the next second's: a million; an id still fits a JSON number (53 bits)."""
+
+HISTORY_MAX: Final = 256
+"""So many of a group's last ids are remembered, to say how far a sample is behind."""
 
 _last_epoch = 0
 _epoch_lock = Lock()
@@ -39,30 +42,67 @@ class VersionBook:
             brings them back); None when they are lost or unknown.
         retained: id of the bytes in a backup that the saver retained at the last resume, by group.
         digests: id to the SHA-256 of a group's bytes, where it was computed.
+        newest: the largest id that was given out or seen.
+        history: the last ids that each group was given, oldest first.
     """
 
     wanted: dict[str, int] = field(default_factory=dict)
     region: dict[str, int | None] = field(default_factory=dict)
     retained: dict[str, int | None] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
-    _ids: count[int] = field(default_factory=lambda: count(next_epoch() << _EPOCH_SHIFT))
+    newest: int = field(default_factory=lambda: (next_epoch() << _EPOCH_SHIFT) - 1)
+    history: dict[str, deque[int]] = field(default_factory=dict)
 
     def new_id(self) -> int:
         """An id that was never used."""
-        return next(self._ids)
+        self.newest += 1
+        return self.newest
+
+    def given(self, group: str, version: int) -> None:
+        """The actor's bytes of *group* are this version from now on."""
+        self.wanted[group] = version
+        self.history.setdefault(group, deque(maxlen=HISTORY_MAX)).append(version)
+
+    def rise_above(self, version: int) -> None:
+        """Give out no id up to this one: somebody else has used it."""
+        self.newest = max(self.newest, version)
 
     def renew(self, group: str) -> int:
         """The actor's bytes of *group* changed in place: take a new id for them."""
         version = self.new_id()
-        self.wanted[group] = version
+        self.given(group, version)
         self.region[group] = version
         return version
+
+    def known(self) -> dict[str, tuple[int, ...]]:
+        """The last ids of each group, oldest first, up to the one that is wanted."""
+        found = {}
+        for group, version in self.wanted.items():
+            ids = tuple(self.history.get(group, ()))
+            found[group] = ids[: ids.index(version) + 1] if version in ids else (version,)
+        return found
+
+    def renumber(self, group: str) -> tuple[int, int]:
+        """The same bytes under a new id, above all others.
+
+        Returns:
+            The id before and the new one.
+        """
+        before, version = self.wanted[group], self.new_id()
+        self.given(group, version)
+        for held in (self.region, self.retained):
+            if held.get(group) == before:
+                held[group] = version
+        if before in self.digests:
+            self.digests[version] = self.digests[before]
+        return before, version
 
     def drop(self, group: str) -> None:
         """The group is gone (a retired adapter)."""
         self.wanted.pop(group, None)
         self.region.pop(group, None)
         self.retained.pop(group, None)
+        self.history.pop(group, None)
 
     def forget_digests(self, kept: Iterable[int | None]) -> None:
         """Drop the digests of versions that nothing holds any more.

@@ -32,14 +32,16 @@ def held():
     return sum(int(found[key].split()[0]) * 1024 for key in ("Pss_Anon", "Pss_Shmem"))
 
 class Engine:
-    name = "E0"
+    name, versions = "E0", {}
     def report(self):
-        return EngineReport("E0-0", frozenset({"weights"}))
+        return EngineReport("E0-0", frozenset({"weights"}), versions=self.versions)
     def begin_update(self):
         self.sums = []
     def send_base(self, group, version, tensors):
+        self.versions[group] = version
         self.sums += [float(one.reshape(-1)[::4096].sum()) for _, one in tensors]
     def load_adapter(self, payload):
+        self.versions["adapter/" + payload.name] = payload.version
         self.sums += [float(one.sum()) for one in payload.tensors.values()]
     def unload_adapter(self, name): pass
     def commit_update(self): pass

@@ -236,7 +236,7 @@ def _end_of_reconcile(event: str, facts: Facts) -> Ruling:
 
 
 def _is_served_wrong(engine: EngineFacts) -> bool:
-    return bool(engine.stale) or bool(engine.extra) or engine.fenced != ""
+    return bool(engine.stale) or bool(engine.extra) or engine.fenced != "" or engine.ahead != ()
 
 
 def _adapters_in(facts: Facts) -> int:
@@ -254,6 +254,9 @@ def _update(state: str, facts: Facts) -> Ruling:
         "old or missing bytes would be sent": not all(readable_now(one) for one in facts.contents if one.group in sent),
         "a wanted adapter would be evicted for another": any(
             one.adapter_slots is not None and one.adapter_slots < _adapters_in(facts) for one in targets
+        ),
+        "a version that somebody else gave out would be replaced by an older one": any(
+            one.ahead != () for one in targets
         ),
         "a write would go into released memory": any(one.weights_resident is not True for one in targets),
     }
