@@ -1,0 +1,17 @@
+"""Many ranks, one life cycle: ranks agree before a transition acts, and on success before it commits."""
+
+from __future__ import annotations
+
+from lifecycle.distributed.agreement import RankAgreement
+from lifecycle.distributed.errors import RankFenced, RanksDisagree, RanksFailed, RanksMissing, StoreLost
+from lifecycle.distributed.hosting import StoreServer
+
+__all__ = [
+    "RankAgreement",
+    "RankFenced",
+    "RanksDisagree",
+    "RanksFailed",
+    "RanksMissing",
+    "StoreLost",
+    "StoreServer",
+]

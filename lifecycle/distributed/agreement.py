@@ -1,0 +1,181 @@
+"""The agreement of ranks as a trainer's transitions use it."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Final, Never, Protocol, TypeGuard, TypeVar
+
+from lifecycle.distributed.errors import RankFenced, RanksDisagree, RanksFailed, RanksMissing
+from lifecycle.distributed.gloo import GlooTransport
+from lifecycle.distributed.hosting import LOOPBACK
+from lifecycle.errors import ConfigError
+from states import Decision, Facts, Step, TrainerEvent, TrainerState
+from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Phase, Proposal, Said
+from states.agreement_requests import Asking
+from states.agreement_rounds import Voter
+from states.generations import Seat
+
+T = TypeVar("T")
+_RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_WORLD_MAX: Final = 1 << 16
+_TIMEOUT_MAX_S: Final = 86_400.0
+
+
+class Transport(Protocol):
+    """Carries the protocol's requests out."""
+
+    def drive(self, asking: Asking[T]) -> T:
+        """Take a part of the protocol through to its result."""
+
+    def close(self) -> None:
+        """Give the group up."""
+
+
+class RankAgreement:
+    """One rank's agreement with the others. Every rank has one, and calls the same methods in the same order.
+
+    Args:
+        rank: of this process.
+        world: how many ranks there are; with one, pass no agreement to the trainer at all.
+        transport: what carries the messages.
+        timeout_s: how long a rank waits for the others in one meeting, in seconds, everything included. It must be
+            longer than the effects of one rank may take more than those of another.
+
+    Attributes:
+        seat: generation and sequence number, for the log.
+
+    Raises:
+        ConfigError: a rank, a world or a timeout that cannot be.
+    """
+
+    def __init__(self, rank: int, world: int, transport: Transport, *, timeout_s: float = 600.0) -> None:
+        _check(rank, world, timeout_s)
+        self._transport = transport
+        self._event = ""
+        self.seat = Seat(rank, world, float(timeout_s), secrets.token_hex(8))
+        self._voter = Voter(self.seat)
+
+    @classmethod
+    def over_gloo(
+        cls, rank: int, world: int, store: str, *, run: str = "run", host: str = LOOPBACK, timeout_s: float = 600.0
+    ) -> RankAgreement:
+        """An agreement over a gloo group of its own.
+
+        Args:
+            rank: of this process.
+            world: how many ranks there are.
+            store: ``HOST:PORT`` of the store outside the ranks (``python -m lifecycle.distributed.store``).
+            run: name of the run; runs that share a store have different ones.
+            host: address of this machine at which other ranks reach this one.
+            timeout_s: see the class.
+
+        Raises:
+            ConfigError: a value that cannot be.
+            StoreLost: no store answers there.
+        """
+        if not isinstance(run, str) or not _RUN.fullmatch(run):
+            raise ConfigError(f"run is {run!r}; use letters, digits, dot, underscore and dash")
+        _check(rank, world, timeout_s)
+        transport = GlooTransport(rank, world, store, run=run, host=host, timeout_s=timeout_s)
+        return cls(rank, world, transport, timeout_s=timeout_s)
+
+    def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
+        """The facts to decide on: for ``recover`` the tags of all ranks together, else those of this rank.
+
+        Raises:
+            RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
+        """
+        if event is not TrainerEvent.RECOVER:
+            return facts
+        found = self._transport.drive(self._voter.count(facts))
+        if isinstance(found, Facts):
+            return found
+        assert not isinstance(found, Agreed)  # only a meeting after the effects ends so
+        return self._raise(found)
+
+    def decided(
+        self, event: TrainerEvent, state: TrainerState, facts: Facts, decision: Decision | tuple[Step, Step]
+    ) -> Decision | tuple[Step, Step]:
+        """Meet before anything is done.
+
+        Returns:
+            The decision to follow: this rank's own, or the joined refusal where a rank refuses.
+
+        Raises:
+            RanksDisagree: ranks have something unlike; nothing was done.
+            RanksFailed: a rank failed before it could decide; nothing was done.
+            RanksMissing: ranks did not come in time.
+            RankFenced: this process may not take part any more.
+        """
+        found = self._transport.drive(self._voter.decide(Proposal(event, state, facts, decision)))
+        if isinstance(found, Agreed):
+            return decision
+        return found.refusal if isinstance(found, Declined) else self._raise(found)
+
+    def undecided(self, error: BaseException) -> None:
+        """Tell the others that this rank failed before it could decide. Never raises: *error* is the one to report."""
+        self._transport.drive(self._voter.decide(None, _reason(error)))
+
+    def acted(self, error: BaseException | None = None, *, faulted: bool = False) -> None:
+        """Meet after the effects, before the commit.
+
+        Args:
+            error: what failed on this rank.
+            faulted: it cannot go back.
+
+        Raises:
+            RanksFailed: a rank failed, this one or another; undo.
+            RanksDisagree: ranks are at different places; undo.
+            RanksMissing, RankFenced: as :meth:`decided`; undo, and do not meet again about it.
+        """
+        self._vote(Phase.ACTED, error, faulted=faulted)
+
+    def undone(self, error: BaseException | None = None) -> None:
+        """Meet after the undo that :meth:`acted` asked for.
+
+        Args:
+            error: why the undo of this rank failed.
+
+        Raises:
+            RanksFailed: the undo of a rank failed; every rank is faulted.
+            RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
+        """
+        self._vote(Phase.UNDONE, error, faulted=error is not None)
+
+    def close(self) -> None:
+        """Leave: whoever waits for this rank finds out."""
+        self._transport.close()
+
+    def _vote(self, phase: Phase, error: BaseException | None, *, faulted: bool) -> None:
+        said = Said.NOTHING if error is None else Said.FAILED | (Said.FAULTED if faulted else Said.NOTHING)
+        found = self._transport.drive(self._voter.vote(phase, said, "" if error is None else _reason(error)))
+        if not isinstance(found, Agreed):
+            self._raise(found)
+
+    @staticmethod
+    def _raise(found: Disagreed | Failed | Missing | Fenced) -> Never:
+        if isinstance(found, Disagreed):
+            raise RanksDisagree(found)
+        if isinstance(found, Failed):
+            raise RanksFailed(found)
+        if isinstance(found, Missing):
+            raise RanksMissing(found)
+        raise RankFenced(found)
+
+
+def _check(rank: object, world: object, timeout_s: object) -> None:
+    if not _is_count(world) or not 1 < world <= _WORLD_MAX:
+        raise ConfigError(f"world is {world!r}; an agreement needs 2 to {_WORLD_MAX} ranks")
+    if not _is_count(rank) or not 0 <= rank < world:
+        raise ConfigError(f"rank is {rank!r}; use 0 to {world - 1}")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _TIMEOUT_MAX_S:
+        raise ConfigError(f"timeout_s is {timeout_s!r}; use a number of seconds up to a day")
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,127 @@
+"""What ranks raise together. Each of these has the same words on every rank that is there.
+
+LifecycleError
+├── RanksDisagree   the caller: ranks ask for different things, or have different facts; nothing was done
+├── RanksMissing    the world: ranks did not come in time
+├── RankFenced      the world: the others have gone on without this process
+├── RanksFailed     the world: a rank failed, so all went back
+└── StoreLost       the world: the store outside the ranks does not answer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from lifecycle.errors_engines import LifecycleError
+from states.agreement import Difference, Disagreed, Failed, Fenced, Missing
+
+_NAMED: Final = 8
+
+
+class RanksDisagree(LifecycleError):
+    """Ranks have something unlike that must be alike. No rank has done anything.
+
+    Attributes:
+        sequence: the number of the transition.
+        event: what this rank asked for.
+        differences: what differs, each with the ranks and both values; the first few.
+        ranks: the ranks that are not among the most numerous, of all these.
+    """
+
+    def __init__(self, found: Disagreed) -> None:
+        self.sequence = found.sequence
+        self.event = found.event
+        self.differences: tuple[Difference, ...] = found.differences
+        self.ranks = tuple(sorted({rank for one in found.differences for rank in one.ranks}))
+        told = "; ".join(_told(one) for one in found.differences)
+        more = f"; {found.more} more" if found.more else ""
+        super().__init__(
+            f"ranks disagree at transition {found.sequence}, nothing was done: {told}{more}. "
+            "What to do: give every rank the same configuration, adapters and calls, in the same order"
+        )
+
+
+class RanksMissing(LifecycleError):
+    """Ranks did not come to a meeting in time, or the ranks were at different places when the group broke.
+
+    Attributes:
+        ranks: who did not come; empty when all did, and the group broke half-way.
+        generation: the generation of the group that is over now.
+        waited_s: how long this rank waited, in seconds.
+    """
+
+    def __init__(self, found: Missing) -> None:
+        self.ranks = found.ranks
+        self.generation = found.generation
+        self.waited_s = found.waited_s
+        if found.ranks:
+            what = f"{ranks_told(found.ranks)} did not come in time"
+            remedy = "look at the end of their logs, start them anew, and send the event again; or end this rank too"
+        else:
+            what = "the connections between the ranks broke half-way, and no rank is missing"
+            remedy = "send the event again"
+        super().__init__(f"{what} (generation {found.generation}). What to do: {remedy}")
+
+
+class RankFenced(LifecycleError):
+    """This process may not take part any more: the other ranks went on without it, or another one has its rank.
+
+    Attributes:
+        generation: the generation that it was last in.
+        why: what happened.
+    """
+
+    def __init__(self, found: Fenced) -> None:
+        self.generation = found.generation
+        self.why = found.why
+        super().__init__(
+            f"this rank is fenced since generation {found.generation}: {found.why}. What to do: end this process; "
+            "one that is to take its place loads the present versions and joins anew"
+        )
+
+
+class RanksFailed(LifecycleError):
+    """A rank failed, so every rank went back to where it was.
+
+    Attributes:
+        ranks: who failed.
+        reasons: rank to what it said, of the first few.
+        faulted: those that could not go back; all ranks are faulted then.
+    """
+
+    def __init__(self, found: Failed) -> None:
+        self.ranks = found.ranks
+        self.reasons: Mapping[int, str] = dict(found.reasons)
+        self.faulted = found.faulted
+        told = "; ".join(f"rank {rank}: {reason}" for rank, reason in found.reasons.items())
+        more = f"; and {len(found.ranks) - len(found.reasons)} more" if len(found.ranks) > len(found.reasons) else ""
+        super().__init__(f"{ranks_told(found.ranks)} failed: {told}{more}")
+
+
+class StoreLost(LifecycleError):
+    """The store outside the ranks does not answer. Ranks cannot find each other without it.
+
+    Attributes:
+        address: where it was.
+        why: what happened.
+    """
+
+    def __init__(self, address: str, why: str) -> None:
+        self.address = address
+        self.why = why
+        super().__init__(
+            f"the store of the ranks at {address} does not answer: {why}. What to do: start it again "
+            "(python -m lifecycle.distributed.store) and then every rank"
+        )
+
+
+def ranks_told(ranks: Sequence[int]) -> str:
+    """Ranks in words; of many the first few."""
+    named = ", ".join(map(str, ranks[:_NAMED]))
+    more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {named}{more}"
+
+
+def _told(one: Difference) -> str:
+    return f"{one.fact}: " + ", ".join(f"{ranks_told(ranks)} {value}" for ranks, value in one.values)

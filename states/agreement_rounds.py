@@ -1,0 +1,189 @@
+"""The meetings of ranks: before they act, after it, and after an undo. Pure generators of requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from states.agreement import (
+    Agreed,
+    Ballot,
+    Declined,
+    Difference,
+    Disagreed,
+    Failed,
+    Fenced,
+    Missing,
+    Phase,
+    Proposal,
+    Said,
+    joined,
+    refusal_told,
+    unpack_all,
+)
+from states.agreement_differences import TOLD_MAX, differences, tellers, unlike
+from states.agreement_digest import Digester, plain
+from states.agreement_requests import Asking, Gather, Share
+from states.decision import Refusal
+from states.facts import Facts
+from states.generations import Seat, meet
+from states.names import TrainerEvent
+
+_REASON_MAX: Final = 2000
+_LIBRARY: Final = "version of this library"
+
+Decided = Agreed | Disagreed | Declined | Failed | Missing | Fenced
+Voted = Agreed | Disagreed | Failed | Missing | Fenced
+
+
+@dataclass
+class Voter:
+    """One rank's part in the agreement.
+
+    Args:
+        seat: its place among the ranks.
+    """
+
+    seat: Seat
+    digester: Digester = field(default_factory=Digester)
+
+    def decide(self, proposal: Proposal | None, reason: str = "") -> Asking[Decided]:
+        """Meet before anything is done. Every rank calls it once an event, also one that refuses, or fails before.
+
+        Args:
+            proposal: what this rank would do; None when it failed before it could decide.
+            reason: why it failed.
+
+        Returns:
+            What to do, the same on every rank that is there: see the results in :mod:`states.agreement`.
+        """
+        self.seat.sequence += 1
+        return (yield from meet(self.seat, Phase.DECIDED, lambda left_s: self._propose(proposal, reason, left_s)))
+
+    def vote(self, phase: Phase, said: Said = Said.NOTHING, reason: str = "") -> Asking[Voted]:
+        """Meet after the effects (``ACTED``), or after an undo (``UNDONE``).
+
+        Args:
+            phase: which of them.
+            said: whether this rank has failed, or could not go back.
+            reason: why, in words.
+        """
+        return (yield from meet(self.seat, phase, lambda left_s: self._vote(phase, said, reason, left_s)))
+
+    def count(self, facts: Facts) -> Asking[Facts | Voted]:
+        """Look at the tags of all ranks together. What is nearest on one rank need not be on another.
+
+        Returns:
+            The facts with the tags of all ranks, to decide ``recover`` on.
+        """
+        self.seat.sequence += 1
+        return (yield from meet(self.seat, Phase.COUNTED, lambda left_s: self._count(facts, left_s)))
+
+    def _count(self, facts: Facts, left_s: float) -> Asking[Facts | Disagreed]:
+        seat = self.seat
+        tags = facts.active_tags, facts.paused_tags, int(facts.scratch_paused)
+        held = yield Gather(Ballot(Phase.COUNTED, 0, seat.generation, seat.sequence, *tags).pack(), left_s)
+        ballots = unpack_all(held)
+        if unlike_place := _unlike_place(seat, ballots):
+            return Disagreed(seat.sequence, str(TrainerEvent.RECOVER), unlike_place)
+        return replace(
+            facts,
+            active_tags=sum(one.active_tags for one in ballots),
+            paused_tags=sum(one.paused_tags for one in ballots),
+            scratch_paused=any(one.scratch_paused for one in ballots),
+        )
+
+    def _propose(self, proposal: Proposal | None, reason: str, left_s: float) -> Asking[Decided]:
+        seat = self.seat
+        own = Ballot(Phase.DECIDED, Said.FAILED, seat.generation, seat.sequence)
+        if proposal is not None:
+            own = proposal.ballot(self.digester, seat.generation, seat.sequence)
+        packed = own.pack()
+        held = yield Gather(packed, left_s)
+        if own.said is Said.NOTHING and held == packed * seat.world:
+            return Agreed(seat.sequence)
+        ballots = unpack_all(held)
+        unlike_place = _unlike_place(seat, ballots)
+        event = "" if proposal is None else str(proposal.event)
+        if unlike_place:
+            return Disagreed(seat.sequence, event, unlike_place)
+        if failed := _ranks_that_say(ballots, Said.FAILED):
+            return (yield from self._reasons(ballots, failed, reason, left_s))
+        assert proposal is not None  # else this rank is among the failed
+        refusing = _ranks_that_say(ballots, Said.REFUSES)
+        acting = [rank for rank in range(seat.world) if rank not in set(refusing)]
+        if len({one.facts for one in ballots}) > 1 or len({ballots[rank].decision for rank in acting}) > 1:
+            return (yield from self._explain(proposal, acting, left_s))
+        if not refusing:
+            return Agreed(seat.sequence)
+        return (yield from self._refuse(proposal, ballots, refusing, left_s))
+
+    def _explain(self, proposal: Proposal, acting: list[int], left_s: float) -> Asking[Disagreed]:
+        entries = proposal.entries()
+        table = self.digester.table(entries)
+        held = yield Gather(table, left_s)
+        tables = [held[at : at + len(table)] for at in range(0, len(held), len(table))]
+        facts = unlike(tables, acting)
+        chosen = tellers(facts)
+        told = json.dumps({name: plain(entries[name]) for name in facts}).encode()
+        answers = yield Share(chosen, told, left_s)
+        values = {rank: json.loads(one) for rank, one in zip(chosen, answers, strict=True)}
+        found, more = differences(facts, values)
+        return Disagreed(self.seat.sequence, str(proposal.event), found, more)
+
+    def _refuse(
+        self, proposal: Proposal, ballots: list[Ballot], refusing: tuple[int, ...], left_s: float
+    ) -> Asking[Declined]:
+        own = proposal.decision if isinstance(proposal.decision, Refusal) else None
+        is_alike = len(refusing) == len(ballots) and not _ranks_that_say(ballots, Said.REFUSES_BY_ITSELF)
+        if is_alike and own is not None:
+            return Declined(own, refusing)
+        chosen = refusing[:TOLD_MAX]
+        told = b"" if own is None else json.dumps(refusal_told(own)).encode()
+        answers = yield Share(chosen, told, left_s)
+        values = {rank: json.loads(one) for rank, one in zip(chosen, answers, strict=True)}
+        return Declined(joined(values, refusing), refusing)
+
+    def _vote(self, phase: Phase, said: Said, reason: str, left_s: float) -> Asking[Voted]:
+        seat = self.seat
+        packed = Ballot(phase, said, seat.generation, seat.sequence).pack()
+        held = yield Gather(packed, left_s)
+        if said is Said.NOTHING and held == packed * seat.world:
+            return Agreed(seat.sequence)
+        ballots = unpack_all(held)
+        if unlike_place := _unlike_place(seat, ballots):
+            return Disagreed(seat.sequence, phase.name.lower(), unlike_place)
+        failed = _ranks_that_say(ballots, Said.FAILED)
+        return (yield from self._reasons(ballots, failed, reason, left_s))
+
+    @staticmethod
+    def _reasons(ballots: list[Ballot], failed: tuple[int, ...], reason: str, left_s: float) -> Asking[Failed]:
+        chosen = failed[:TOLD_MAX]
+        answers = yield Share(chosen, reason[:_REASON_MAX].encode(), left_s)
+        reasons = {rank: one.decode() for rank, one in zip(chosen, answers, strict=True)}
+        return Failed(reasons, failed, _ranks_that_say(ballots, Said.FAULTED))
+
+
+def _ranks_that_say(ballots: list[Ballot], said: Said) -> tuple[int, ...]:
+    return tuple(rank for rank, one in enumerate(ballots) if one.said & said)
+
+
+def _unlike_place(seat: Seat, ballots: list[Ballot]) -> tuple[Difference, ...]:
+    """Ranks that run another library, or are at another place of the run. They go on from the furthest."""
+    looked: tuple[tuple[str, Mapping[int, Any]], ...] = (
+        (_LIBRARY, {rank: one.schema.hex() for rank, one in enumerate(ballots)}),
+        ("sequence", {rank: one.sequence for rank, one in enumerate(ballots)}),
+        ("place", {rank: Phase(one.phase).name.lower() for rank, one in enumerate(ballots)}),
+    )
+    seat.sequence = max(one.sequence for one in ballots)
+    found = []
+    for name, by_rank in looked:
+        groups: dict[str, list[int]] = {}
+        for rank, value in by_rank.items():
+            groups.setdefault(str(value), []).append(rank)
+        if len(groups) > 1:
+            values = sorted(((tuple(ranks), value) for value, ranks in groups.items()), key=lambda one: -len(one[0]))
+            found.append(Difference(name, tuple(values)))
+    return tuple(found)

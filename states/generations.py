@@ -1,0 +1,244 @@
+"""Who sits with whom: groups that are lost are replaced, and who did not come is named and kept out. Pure generators.
+
+A collective that fails says nothing about who is missing, and leaves its group dead. So every rank that loses a group
+says so in a store outside the ranks, and the first that sees all of them, or runs out of time, writes the verdict over
+that generation: once, for all. Ranks meet again in the next one. Who is named missing never does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from states.agreement import Agreed, Ballot, Fenced, Missing, Phase, Said, unpack_all
+from states.agreement_requests import (
+    Asking,
+    Claim,
+    Connect,
+    Count,
+    Disconnect,
+    Gather,
+    GroupLost,
+    Look,
+    Now,
+    Pause,
+    Put,
+)
+
+T = TypeVar("T")
+_GRACE_MAX_S: Final = 2.0
+_LEFT_MIN_S: Final = 0.05
+_WAIT_S: Final = 0.02
+_RANKS_A_WAIT: Final = 256
+
+
+@dataclass
+class Seat:
+    """One process's place among the ranks.
+
+    Attributes:
+        rank: its number.
+        world: how many there are.
+        timeout_s: how long it waits for the others in a meeting, everything included.
+        incarnation: tells this process from another one that had or has the same rank.
+        generation: of the group that it is or was last in, -1 before the first.
+        connected: it has a group.
+        sequence: the number of the present transition.
+        fenced: why it may not take part any more.
+    """
+
+    rank: int
+    world: int
+    timeout_s: float
+    incarnation: str
+    generation: int = -1
+    connected: bool = False
+    sequence: int = 0
+    fenced: Fenced | None = None
+
+    @property
+    def grace_s(self) -> float:
+        """What a collective leaves of the timeout for finding out who is missing."""
+        return min(_GRACE_MAX_S, self.timeout_s / 4)
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait between two looks into the store; longer with many ranks."""
+        return _WAIT_S * (1 + self.world / _RANKS_A_WAIT)
+
+    def key(self, what: str, rank: int | None = None) -> str:
+        """A key of the present generation in the store."""
+        return f"{self.generation}/{what}" if rank is None else f"{self.generation}/{what}/{rank}"
+
+    def keys(self, what: str) -> tuple[str, ...]:
+        """The keys of all ranks."""
+        return tuple(self.key(what, rank) for rank in range(self.world))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in the run a rank is; places are ordered."""
+
+    sequence: int
+    phase: int
+
+    def __str__(self) -> str:
+        return f"{self.sequence}.{self.phase}"
+
+    @classmethod
+    def of(cls, told: str) -> _Place:
+        sequence, _, phase = told.rstrip("+-").partition(".")
+        return cls(int(sequence), int(phase))
+
+    def is_before(self, other: _Place) -> bool:
+        return (self.sequence, self.phase) < (other.sequence, other.phase)
+
+
+def meet(seat: Seat, phase: Phase, talk: Callable[[float], Asking[T]]) -> Asking[T | Agreed | Missing | Fenced]:
+    """Meet all ranks at a place of the run; if the group is lost, find out why, and meet again where that is right.
+
+    Args:
+        seat: this rank's place.
+        phase: where in the transition.
+        talk: what is said there; given the seconds that a collective may take.
+
+    Returns:
+        What came of the talk; ``Agreed`` when the others got through it, although this rank did not; ``Missing`` or
+        ``Fenced``. A rank that is fenced once stays so.
+    """
+    started = yield Now()
+    while seat.fenced is None:
+        place = _Place(seat.sequence, phase)
+        trouble: Missing | Fenced | None
+        try:
+            trouble = yield from _join(seat, started)
+            if trouble is None:
+                left_s = yield from _left(seat, started)
+                place = _Place(seat.sequence, phase)
+                result = yield from talk(left_s)
+                mark = "+" if isinstance(result, Agreed) else "-"
+                yield Put(seat.key("passed", seat.rank), f"{place}{mark}")
+                return result
+        except GroupLost:
+            settled = yield from _settle(seat, place, started)
+            if isinstance(settled, Agreed):
+                return settled
+            trouble = settled
+        if trouble is not None:
+            seat.fenced = trouble if isinstance(trouble, Fenced) else None
+            return trouble
+    return seat.fenced
+
+
+def _is_late(seat: Seat, started: float) -> Asking[bool]:
+    """Whether what is left of the time is needed to tell the others."""
+    now: float = yield Now()
+    return now >= started + seat.timeout_s - seat.grace_s / 2
+
+
+def _left(seat: Seat, started: float) -> Asking[float]:
+    """The seconds that a collective may take, so that there is time afterwards to find out who is missing."""
+    now: float = yield Now()
+    return max(_LEFT_MIN_S, started + seat.timeout_s - seat.grace_s - now)
+
+
+def _join(seat: Seat, started: float) -> Asking[Missing | Fenced | None]:
+    """Sit in the first generation that is not over, if this rank sits nowhere. All ranks have to come."""
+    if seat.connected:
+        return None
+    seat.generation += 1
+    while (yield from _verdict(seat)) is not None:
+        seat.generation += 1
+    while (yield Claim(seat.key("joined", seat.rank), seat.incarnation)) != seat.incarnation:
+        # The place is another process's until the others find that it is gone.
+        while (yield from _verdict(seat)) is None:
+            if (yield from _is_late(seat, started)):
+                return Fenced(seat.generation, f"another process has joined as rank {seat.rank}")
+            yield Pause(seat.wait_s)
+        seat.generation += 1
+    yield Put(seat.key("lost", seat.rank), "")
+    yield Put(seat.key("passed", seat.rank), "")
+    count = yield Count(seat.key("here"))
+    while count < seat.world:
+        here, verdict = yield Look((seat.key("here"), seat.key("verdict")))
+        if verdict is not None:
+            return _sentence(seat, json.loads(verdict), (yield Now()) - started)
+        count = int(here)
+        if count < seat.world and (yield from _is_late(seat, started)):
+            came = yield Look(seat.keys("joined"))
+            missing = [rank for rank, one in enumerate(came) if one is None]
+            found = {"missing": missing, "sequence": seat.sequence, "committed": -1, "again": False}
+            return _sentence(seat, (yield from _rule(seat, found)), (yield Now()) - started)
+        yield Pause(seat.wait_s)
+    left_s = yield from _left(seat, started)
+    yield Connect(seat.generation, left_s)
+    seat.connected = True
+    hello = Ballot(Phase.HELLO, Said.NOTHING, seat.generation, seat.sequence).pack()
+    held_all = yield Gather(hello, left_s)
+    seat.sequence = max(one.sequence for one in unpack_all(held_all))
+    return None
+
+
+def _settle(seat: Seat, place: _Place, started: float) -> Asking[Agreed | Missing | Fenced | None]:
+    """The group is lost: say so, and learn or write the verdict. None means: meet again in the next generation."""
+    yield Disconnect()
+    seat.connected = False
+    yield Put(seat.key("lost", seat.rank), str(place))
+    count = yield Count(seat.key("losers"))
+    is_first = count == 1
+    while True:
+        verdict = yield from _verdict(seat)
+        is_late = yield from _is_late(seat, started)
+        if verdict is None and (is_late or is_first or count == seat.world):
+            verdict = yield from _weigh(seat, is_late=is_late)
+        if verdict is not None:
+            if place.phase == Phase.ACTED and verdict["committed"] >= place.sequence:
+                return Agreed(place.sequence)
+            # A verdict over an earlier transition is not about this one: the next generation will tell.
+            goes_on = verdict["again"] or place.sequence > verdict["sequence"]
+            if goes_on and seat.rank not in verdict["missing"]:
+                return None
+            return _sentence(seat, verdict, (yield Now()) - started)
+        count = 0
+        yield Pause(seat.wait_s)
+
+
+def _weigh(seat: Seat, *, is_late: bool) -> Asking[dict[str, Any] | None]:
+    """Who answers, and how far the ranks got. A verdict once all have answered or time is over, else None."""
+    told = yield Look((*seat.keys("lost"), *seat.keys("passed")))
+    lost, passed = told[: seat.world], told[seat.world :]
+    places = [_Place.of(one) for one in lost if one]
+    first = min(places, key=lambda one: (one.sequence, one.phase))
+    through = [bool(one) and not _Place.of(one).is_before(first) for one in passed]
+    missing = [rank for rank in range(seat.world) if not lost[rank] and not through[rank]]
+    if missing and not is_late:
+        return None
+    commits = [one for one in passed if one and one.endswith("+")]
+    committed = [found.sequence for found in map(_Place.of, commits) if found.phase == Phase.ACTED]
+    # Ranks that wait at one place can simply meet there again; anything else is given up, by all.
+    again = all(lost) and len(set(places)) == 1
+    last = max(one.sequence for one in places)
+    found = {"missing": missing, "sequence": last, "committed": max(committed, default=-1), "again": again}
+    return (yield from _rule(seat, found))
+
+
+def _rule(seat: Seat, found: dict[str, Any]) -> Asking[dict[str, Any]]:
+    """Write the verdict over a generation, or learn the one that another rank wrote first."""
+    held = yield Claim(seat.key("verdict"), json.dumps(found))
+    verdict: dict[str, Any] = json.loads(held)
+    return verdict
+
+
+def _verdict(seat: Seat) -> Asking[dict[str, Any] | None]:
+    (held,) = yield Look((seat.key("verdict"),))
+    return None if held is None else json.loads(held)
+
+
+def _sentence(seat: Seat, verdict: dict[str, Any], waited_s: float) -> Missing | Fenced:
+    missing = tuple(verdict["missing"])
+    if seat.rank in missing:
+        why = "it did not answer in time, and the other ranks have gone on without it"
+        return Fenced(seat.generation, why)
+    return Missing(missing, seat.generation, waited_s)
