@@ -46,6 +46,13 @@ _Ref = Annotated[
     str | None, typer.Option(help="Stay near a reference: adapter_off (the base) or snapshot (a kept model).")
 ]
 _Strategy = Annotated[str, typer.Option(help="When a second host copy is made: lean, reference or duplicate.")]
+_Engine = Annotated[str, typer.Option(help="Who generates: local (in this process) or vllm (a server).")]
+_Url = Annotated[
+    str | None, typer.Option(help="The server's http://HOST:PORT; a token is read from ADAPTER_LIFECYCLE_ENGINE_TOKEN.")
+]
+_WriteModel = Annotated[
+    Path | None, typer.Option(help="Write the small Llama to this directory, for a server to load, and end.")
+]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 _Out = Annotated[Path, typer.Option(help="Folder of the audit log and of disk backups.")]
 _Seed = Annotated[int, typer.Option(help="Of weights, prompts and samples.")]
@@ -63,6 +70,9 @@ def demo(
     with_ref: _WithRef = False,
     ref: _Ref = None,
     strategy: _Strategy = "lean",
+    engine: _Engine = "local",
+    engine_url: _Url = None,
+    write_model: _WriteModel = None,
     json_output: _Json = False,
     out: _Out = Path("demo-out"),
     seed: _Seed = 0,
@@ -72,9 +82,14 @@ def demo(
     Two adapters learn a reward; halfway the first retires and a third joins. With --adapters many of them share
     a few slots, one after the other. Needs no network and no GPU.
     """
+    if write_model is not None:
+        with _errors_told(out):
+            _write_model(write_model, seed)
+        return
     queue = {"count": adapters, "slots": slots, "reconcile": reconcile}
     memory = {"offload_target": None if offload_target == "none" else offload_target, "strategy": strategy}
     others = {"model": model, "with_ref": with_ref, "ref": ref, "out": out, "seed": seed}
+    others |= {"engine": engine, "engine_url": engine_url}
     with _errors_told(out):
         report = _run(_options(adapter or [], turns, **queue, **memory, **others))
     _show(report, as_json=json_output)
@@ -128,6 +143,13 @@ def _options(adapters: list[str], turns: int | None, **given: Any) -> DemoOption
 
     chosen = default_turns(given["count"], given["slots"]) if turns is None else turns
     return DemoOptions(adapters=tuple(parse_adapter(one) for one in adapters), turns=chosen, **given)
+
+
+def _write_model(directory: Path, seed: int) -> None:
+    from lifecycle.demo.model import write_tiny_llama  # noqa: PLC0415 - heavy, for this alone
+
+    write_tiny_llama(directory, seed)
+    typer.echo(f"the model of seed {seed} is in {directory}")
 
 
 def _run(options: DemoOptions) -> DemoReport:

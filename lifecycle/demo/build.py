@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +17,10 @@ from lifecycle.config import LifecycleConfig, Reference
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.demo.measure import HostMeter
 from lifecycle.demo.model import DemoModel, adapter_rank, load_directory, tiny_llama
-from lifecycle.demo.options import DemoOptions, ReconcileIn
+from lifecycle.demo.options import DemoOptions, EngineKind, ReconcileIn
 from lifecycle.demo.tenants import Tenants, plan_tenants
-from lifecycle.engines.local import TAGS, LocalEngine
+from lifecycle.engines.local import TAGS, LocalEngine, Rollout
+from lifecycle.engines.protocol import RolloutEngine
 from lifecycle.errors import AuditError, ConfigError
 from lifecycle.reference import REF
 from lifecycle.saver import HostArena
@@ -38,6 +39,7 @@ class Colocated:
         host: the adapter slots; ``host.model`` is the model that trains.
         optimizers: one a slot.
         engine: the engine, released.
+        sample: takes rollouts from it, as :meth:`~lifecycle.engines.local.LocalEngine.generate` does.
         meter: host memory against the moment when everything was attached.
         vocabulary: number of token ids.
         tenants: the adapters: who waits, who has a slot, who has left.
@@ -49,7 +51,8 @@ class Colocated:
     trainer: TrainerLifecycle
     host: PeftAdapters
     optimizers: dict[int, Optimizer]
-    engine: LocalEngine
+    engine: RolloutEngine
+    sample: Callable[..., Rollout]
     meter: HostMeter
     vocabulary: int
     tenants: Tenants
@@ -78,7 +81,7 @@ def colocated(options: DemoOptions) -> Iterator[Colocated]:
         audit = stack.enter_context(_open_log(options.out))
         arena = HostArena(disk_dir=_disk_dir(options, stack))
         stack.callback(arena.close)
-        yield _attach(options, config, base, host, tenants, arena, audit)
+        yield _attach(options, config, base, host, tenants, arena, audit, stack)
 
 
 def _slot_rank(options: DemoOptions) -> int:
@@ -110,9 +113,10 @@ def _attach(
     tenants: Tenants,
     arena: HostArena,
     audit: AuditLog,
+    stack: ExitStack,
 ) -> Colocated:
     """Lay the memory out, take the baseline, load the first adapters. The trainer is awake, the engine released."""
-    engine = _engine(options, base, host, arena)
+    local = _engine(options, base, host, arena) if options.engine == EngineKind.LOCAL else None
     optimizers = host.optimizers(lambda owned: AdamW(owned, lr=options.training.learning_rate, weight_decay=0.0))
     trainer = TrainerLifecycle(
         config,
@@ -124,6 +128,7 @@ def _attach(
         initial_state=TrainerState.AWAKE,
     )
     meter = HostMeter(arena)
+    engine, sample = (local, local.generate) if local is not None else _served(options, trainer, host, base, stack)
     engine.release(TAGS)
     to_reconcile(trainer, options)
     trainer.reconcile_adapters()
@@ -132,7 +137,7 @@ def _attach(
     if config.reference is Reference.SNAPSHOT:
         trainer.keep_model(REF)
     return Colocated(
-        options, trainer, host, optimizers, engine, meter, base.vocabulary, tenants, tenants.names, audit.path
+        options, trainer, host, optimizers, engine, sample, meter, base.vocabulary, tenants, tenants.names, audit.path
     )
 
 
@@ -154,3 +159,15 @@ def _engine(options: DemoOptions, base: DemoModel, host: PeftAdapters, arena: Ho
         target_modules=base.target_modules,
         kv_cache_bytes=tokens * base.kv_bytes + _SPARE_BYTES,
     )
+
+
+def _served(
+    options: DemoOptions, trainer: TrainerLifecycle, host: PeftAdapters, base: DemoModel, stack: ExitStack
+) -> tuple[RolloutEngine, Callable[..., Rollout]]:
+    """A server of its own that has the trainer's base already."""
+    from lifecycle.demo.served import Sampling, prove_base, vllm_engine  # noqa: PLC0415 - needs httpx, and only this
+
+    engine = vllm_engine(options)
+    stack.callback(engine.close)
+    prove_base(engine, trainer, host.model, base.vocabulary)
+    return engine, Sampling(engine).generate

@@ -15,6 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaFor
 
 from lifecycle.demo.model_files import check_model_files
 from lifecycle.errors import ConfigError
+from lifecycle.private import make_folder
 
 _TINY: Final = {
     "vocab_size": 256,
@@ -58,6 +59,25 @@ def tiny_llama(seed: int) -> DemoModel:
     return _described(
         lambda: _seeded(LlamaForCausalLM, config, seed), lambda: _seeded(LlamaForCausalLM, config, seed + 1)
     )
+
+
+def write_tiny_llama(directory: Path, seed: int) -> None:
+    """Write the small Llama as a Hugging Face directory, which a server loads and :func:`load_directory` reads.
+
+    Args:
+        directory: made if it is not there; must be empty.
+        seed: of its weights.
+
+    Raises:
+        ConfigError: it holds something already, or cannot be written.
+    """
+    try:
+        make_folder(directory)
+        if any(directory.iterdir()):
+            raise ConfigError(f"--write-model {directory} is not empty; name a new directory")
+        tiny_llama(seed).trainer().save_pretrained(directory)  # type: ignore[operator]
+    except OSError as error:
+        raise ConfigError(f"--write-model {directory} cannot be written: {error.strerror}") from error
 
 
 def load_directory(directory: Path, seed: int) -> DemoModel:

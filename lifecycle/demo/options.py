@@ -21,6 +21,13 @@ class ReconcileIn(StrEnum):
     OFFLOADED = "offloaded"
 
 
+class EngineKind(StrEnum):
+    """Where the demo's rollouts come from."""
+
+    LOCAL = "local"
+    VLLM = "vllm"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """The policy-gradient loop, sized so that the default run ends within a minute on two cores.
@@ -64,6 +71,8 @@ class DemoOptions:
         with_ref: keep a reference model and pull the policy towards it; the same as ``ref="snapshot"``.
         ref: the reference that the policy is pulled towards: ``"adapter_off"``, ``"snapshot"`` or None.
         strategy: when a second host copy of the actor is made.
+        engine: who generates, of :class:`EngineKind`: an engine in this process, or a vLLM server on the same model.
+        engine_url: the server's address.
         out: folder of the audit log and of disk backups; made if it is not there.
         seed: of weights, prompts and samples.
         training: sizes and rates.
@@ -82,6 +91,8 @@ class DemoOptions:
     with_ref: bool = False
     ref: str | None = None
     strategy: str = "lean"
+    engine: str = EngineKind.LOCAL.value
+    engine_url: str | None = None
     out: Path = Path("demo-out")
     seed: int = 0
     training: Training = field(default_factory=Training)
@@ -96,8 +107,15 @@ class DemoOptions:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"--adapter names {', '.join(twice)} twice; give each adapter a name of its own")
+        self._check_engine()
         self._check_reconcile()
         self._check_count()
+
+    def _check_engine(self) -> None:
+        if self.engine not in tuple(EngineKind):
+            raise ConfigError(f"--engine is {self.engine!r}; use {' or '.join(EngineKind)}")
+        if (self.engine_url is not None) != (self.engine == EngineKind.VLLM):
+            raise ConfigError("--engine vllm and --engine-url http://HOST:PORT belong together; give both or none")
 
     def _check_reconcile(self) -> None:
         if self.reconcile not in tuple(ReconcileIn):

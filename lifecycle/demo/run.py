@@ -147,7 +147,7 @@ class Loop:
         Raises:
             EngineError: the engine is not whole, not awake, or holds another version.
         """
-        return self._world.engine.generate(
+        return self._world.sample(
             prompts,
             name,
             max_new_tokens=self._world.options.training.new_tokens,

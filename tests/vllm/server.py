@@ -78,11 +78,6 @@ class RunningServer:
             self._process.wait()
             self._process = None
 
-    def restart(self) -> None:
-        """Another instance at the same address."""
-        self.kill()
-        self.start()
-
 
 def _die_with_the_tests() -> None:
     """The server goes also when the test run is killed."""

@@ -9,7 +9,7 @@ import pytest
 
 from lifecycle.engines.verifying import BASE_ONLY
 from tests.vllm.server import RunningServer
-from tests.vllm.world import World, world
+from tests.vllm.world import LONG, SHORT, World, world
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,7 @@ def test_every_push_is_served_token_for_token_over_ten_turns(made: World, server
         made.trainer.update_weights([made.engine])
 
         assert made.all_served() == own
+        assert made.all_served(LONG) == {name: one[len(SHORT) :] for name, one in own.items()}  # from the prefix cache
         assert made.engine.report().versions == made.versions()
         assert len(set(own.values())) == 4
     assert _prefix_hits(server) - hits >= 10 * 4 * 128
