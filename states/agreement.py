@@ -51,7 +51,6 @@ class Said(IntFlag):
     REFUSES = 1
     REFUSES_BY_ITSELF = 2
     FAILED = 4
-    FAULTED = 8
 
 
 class Ballot(NamedTuple):
@@ -216,12 +215,10 @@ class Failed(NotABool):
     Attributes:
         reasons: rank to what it says; of many the first few.
         ranks: all ranks that failed.
-        faulted: those among them that could not go back.
     """
 
     reasons: Mapping[int, str]
     ranks: tuple[int, ...]
-    faulted: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,12 +26,24 @@ def unlike(tables: Sequence[bytes], compared: Sequence[int]) -> dict[str, list[t
     """
     found: dict[str, list[tuple[int, ...]]] = {}
     for index, name in enumerate(NAMES):
-        by_value: dict[bytes, list[int]] = {}
-        for rank in compared if name == "decision" else range(len(tables)):
-            by_value.setdefault(tables[rank][index * ENTRY_BYTES : (index + 1) * ENTRY_BYTES], []).append(rank)
-        if len(by_value) > 1:
-            found[name] = sorted((tuple(ranks) for ranks in by_value.values()), key=lambda one: (-len(one), one))
+        entry = slice(index * ENTRY_BYTES, (index + 1) * ENTRY_BYTES)
+        groups = groups_of([table[entry] for table in tables], compared if name == "decision" else None)
+        if len(groups) > 1:
+            found[name] = groups
     return found
+
+
+def groups_of(values: Sequence[object], ranks: Sequence[int] | None = None) -> list[tuple[int, ...]]:
+    """The ranks of each value, the most numerous first.
+
+    Args:
+        values: of every rank.
+        ranks: those that count; all when None.
+    """
+    by_value: dict[object, list[int]] = {}
+    for rank in range(len(values)) if ranks is None else ranks:
+        by_value.setdefault(values[rank], []).append(rank)
+    return sorted((tuple(held) for held in by_value.values()), key=lambda one: (-len(one), one))
 
 
 def tellers(facts: Mapping[str, Sequence[tuple[int, ...]]]) -> tuple[int, ...]:

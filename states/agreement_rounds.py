@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from states.agreement import (
     Agreed,
@@ -23,8 +22,8 @@ from states.agreement import (
     refusal_told,
     unpack_all,
 )
-from states.agreement_differences import TOLD_MAX, differences, tellers, unlike
-from states.agreement_digest import Digester, plain
+from states.agreement_differences import TOLD_MAX, differences, groups_of, tellers, unlike
+from states.agreement_digest import Digester, digest_of, plain
 from states.agreement_requests import Asking, Gather, Share
 from states.decision import Refusal
 from states.facts import Facts
@@ -62,15 +61,16 @@ class Voter:
         self.seat.sequence += 1
         return (yield from meet(self.seat, Phase.DECIDED, lambda left_s: self._propose(proposal, reason, left_s)))
 
-    def vote(self, phase: Phase, said: Said = Said.NOTHING, reason: str = "") -> Asking[Voted]:
+    def vote(self, phase: Phase, said: Said = Said.NOTHING, reason: str = "", result: str = "") -> Asking[Voted]:
         """Meet after the effects (``ACTED``), or after an undo (``UNDONE``).
 
         Args:
             phase: which of them.
             said: whether this rank has failed, or could not go back.
             reason: why, in words.
+            result: what came of the effects, as far as it must be alike: such as the adapters that were left out.
         """
-        return (yield from meet(self.seat, phase, lambda left_s: self._vote(phase, said, reason, left_s)))
+        return (yield from meet(self.seat, phase, lambda left_s: self._vote(phase, said, reason, result, left_s)))
 
     def count(self, facts: Facts) -> Asking[Facts | Voted]:
         """Look at the tags of all ranks together. What is nearest on one rank need not be on another.
@@ -110,7 +110,7 @@ class Voter:
         if unlike_place:
             return Disagreed(seat.sequence, event, unlike_place)
         if failed := _ranks_that_say(ballots, Said.FAILED):
-            return (yield from self._reasons(ballots, failed, reason, left_s))
+            return (yield from self._reasons(failed, reason, left_s))
         assert proposal is not None  # else this rank is among the failed
         refusing = _ranks_that_say(ballots, Said.REFUSES)
         acting = [rank for rank in range(seat.world) if rank not in set(refusing)]
@@ -146,24 +146,29 @@ class Voter:
         values = {rank: json.loads(one) for rank, one in zip(chosen, answers, strict=True)}
         return Declined(joined(values, refusing), refusing)
 
-    def _vote(self, phase: Phase, said: Said, reason: str, left_s: float) -> Asking[Voted]:
+    def _vote(self, phase: Phase, said: Said, reason: str, result: str, left_s: float) -> Asking[Voted]:
         seat = self.seat
-        packed = Ballot(phase, said, seat.generation, seat.sequence).pack()
+        packed = Ballot(phase, said, seat.generation, seat.sequence, facts=digest_of(result)).pack()
         held = yield Gather(packed, left_s)
         if said is Said.NOTHING and held == packed * seat.world:
             return Agreed(seat.sequence)
         ballots = unpack_all(held)
         if unlike_place := _unlike_place(seat, ballots):
             return Disagreed(seat.sequence, phase.name.lower(), unlike_place)
-        failed = _ranks_that_say(ballots, Said.FAILED)
-        return (yield from self._reasons(ballots, failed, reason, left_s))
+        if failed := _ranks_that_say(ballots, Said.FAILED):
+            return (yield from self._reasons(failed, reason, left_s))
+        groups = {"result": groups_of([one.facts for one in ballots])}
+        chosen = tellers(groups)
+        answers = yield Share(chosen, json.dumps({"result": result[:_REASON_MAX]}).encode(), left_s)
+        found, more = differences(groups, {rank: json.loads(one) for rank, one in zip(chosen, answers, strict=True)})
+        return Disagreed(seat.sequence, phase.name.lower(), found, more)
 
     @staticmethod
-    def _reasons(ballots: list[Ballot], failed: tuple[int, ...], reason: str, left_s: float) -> Asking[Failed]:
+    def _reasons(failed: tuple[int, ...], reason: str, left_s: float) -> Asking[Failed]:
         chosen = failed[:TOLD_MAX]
         answers = yield Share(chosen, reason[:_REASON_MAX].encode(), left_s)
         reasons = {rank: one.decode() for rank, one in zip(chosen, answers, strict=True)}
-        return Failed(reasons, failed, _ranks_that_say(ballots, Said.FAULTED))
+        return Failed(reasons, failed)
 
 
 def _ranks_that_say(ballots: list[Ballot], said: Said) -> tuple[int, ...]:
@@ -172,18 +177,15 @@ def _ranks_that_say(ballots: list[Ballot], said: Said) -> tuple[int, ...]:
 
 def _unlike_place(seat: Seat, ballots: list[Ballot]) -> tuple[Difference, ...]:
     """Ranks that run another library, or are at another place of the run. They go on from the furthest."""
-    looked: tuple[tuple[str, Mapping[int, Any]], ...] = (
-        (_LIBRARY, {rank: one.schema.hex() for rank, one in enumerate(ballots)}),
-        ("sequence", {rank: one.sequence for rank, one in enumerate(ballots)}),
-        ("place", {rank: Phase(one.phase).name.lower() for rank, one in enumerate(ballots)}),
+    looked = (
+        (_LIBRARY, [one.schema.hex() for one in ballots]),
+        ("sequence", [str(one.sequence) for one in ballots]),
+        ("place", [Phase(one.phase).name.lower() for one in ballots]),
     )
     seat.sequence = max(one.sequence for one in ballots)
     found = []
-    for name, by_rank in looked:
-        groups: dict[str, list[int]] = {}
-        for rank, value in by_rank.items():
-            groups.setdefault(str(value), []).append(rank)
+    for name, values in looked:
+        groups = groups_of(values)
         if len(groups) > 1:
-            values = sorted(((tuple(ranks), value) for value, ranks in groups.items()), key=lambda one: -len(one[0]))
-            found.append(Difference(name, tuple(values)))
+            found.append(Difference(name, tuple((ranks, values[ranks[0]]) for ranks in groups)))
     return tuple(found)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
+from contextlib import suppress
 from typing import Final, Never, Protocol, TypeGuard, TypeVar
 
 from lifecycle.distributed.errors import RankFenced, RanksDisagree, RanksFailed, RanksMissing
 from lifecycle.distributed.gloo import GlooTransport
 from lifecycle.distributed.hosting import LOOPBACK
-from lifecycle.errors import ConfigError
+from lifecycle.errors import ConfigError, LifecycleError
 from states import Decision, Facts, Step, TrainerEvent, TrainerState
 from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Phase, Proposal, Said
 from states.agreement_requests import Asking
@@ -52,7 +53,6 @@ class RankAgreement:
     def __init__(self, rank: int, world: int, transport: Transport, *, timeout_s: float = 600.0) -> None:
         _check(rank, world, timeout_s)
         self._transport = transport
-        self._event = ""
         self.seat = Seat(rank, world, float(timeout_s), secrets.token_hex(8))
         self._voter = Voter(self.seat)
 
@@ -114,42 +114,44 @@ class RankAgreement:
         return found.refusal if isinstance(found, Declined) else self._raise(found)
 
     def undecided(self, error: BaseException) -> None:
-        """Tell the others that this rank failed before it could decide. Never raises: *error* is the one to report."""
-        self._transport.drive(self._voter.decide(None, _reason(error)))
+        """Tell the others that this rank failed before it could decide. *error* is the one to report."""
+        with suppress(LifecycleError):
+            self._transport.drive(self._voter.decide(None, _reason(error)))
 
-    def acted(self, error: BaseException | None = None, *, faulted: bool = False) -> None:
+    def acted(self, error: BaseException | None = None, *, result: str = "") -> None:
         """Meet after the effects, before the commit.
 
         Args:
             error: what failed on this rank.
-            faulted: it cannot go back.
+            result: what must be alike of what came of the effects, such as the adapters that were left out.
 
         Raises:
-            RanksFailed: a rank failed, this one or another; undo.
-            RanksDisagree: ranks are at different places; undo.
-            RanksMissing, RankFenced: as :meth:`decided`; undo, and do not meet again about it.
+            RanksFailed: a rank failed, this one or another; undo, and meet in :meth:`undone`.
+            RanksDisagree: results are unlike; undo, and meet in :meth:`undone`.
+            RanksMissing, RankFenced, StoreLost: as :meth:`decided`; undo, and do not meet again about it.
         """
-        self._vote(Phase.ACTED, error, faulted=faulted)
+        self._vote(Phase.ACTED, error, result)
 
     def undone(self, error: BaseException | None = None) -> None:
         """Meet after the undo that :meth:`acted` asked for.
 
         Args:
-            error: why the undo of this rank failed.
+            error: why this rank could not go back.
 
         Raises:
-            RanksFailed: the undo of a rank failed; every rank is faulted.
-            RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
+            RanksFailed: a rank could not go back; every rank is faulted.
+            RanksDisagree, RanksMissing, RankFenced, StoreLost: as :meth:`decided`.
         """
-        self._vote(Phase.UNDONE, error, faulted=error is not None)
+        self._vote(Phase.UNDONE, error, "")
 
     def close(self) -> None:
         """Leave: whoever waits for this rank finds out."""
         self._transport.close()
 
-    def _vote(self, phase: Phase, error: BaseException | None, *, faulted: bool) -> None:
-        said = Said.NOTHING if error is None else Said.FAILED | (Said.FAULTED if faulted else Said.NOTHING)
-        found = self._transport.drive(self._voter.vote(phase, said, "" if error is None else _reason(error)))
+    def _vote(self, phase: Phase, error: BaseException | None, result: str) -> None:
+        said = Said.NOTHING if error is None else Said.FAILED
+        reason = "" if error is None else _reason(error)
+        found = self._transport.drive(self._voter.vote(phase, said, reason, result))
         if not isinstance(found, Agreed):
             self._raise(found)
 

@@ -82,18 +82,16 @@ class RankFenced(LifecycleError):
 
 
 class RanksFailed(LifecycleError):
-    """A rank failed, so every rank went back to where it was.
+    """A rank failed, so every rank goes back to where it was; or could not go back, so every rank is faulted.
 
     Attributes:
         ranks: who failed.
         reasons: rank to what it said, of the first few.
-        faulted: those that could not go back; all ranks are faulted then.
     """
 
     def __init__(self, found: Failed) -> None:
         self.ranks = found.ranks
         self.reasons: Mapping[int, str] = dict(found.reasons)
-        self.faulted = found.faulted
         told = "; ".join(f"rank {rank}: {reason}" for rank, reason in found.reasons.items())
         more = f"; and {len(found.ranks) - len(found.reasons)} more" if len(found.ranks) > len(found.reasons) else ""
         super().__init__(f"{ranks_told(found.ranks)} failed: {told}{more}")

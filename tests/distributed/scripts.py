@@ -28,6 +28,7 @@ class Rank:
         work_s: how long its effects take.
         fails: the transitions, from 1, whose effects fail.
         faults: those whose undo fails too.
+        result: what came of its effects.
     """
 
     facts: Facts = _USUAL
@@ -37,6 +38,7 @@ class Rank:
     fails: tuple[int, ...] = ()
     faults: tuple[int, ...] = ()
     timeout_s: float = 4.0
+    result: str = ""
     state: TrainerState = AWAKE
     incarnation: str = ""
 
@@ -53,11 +55,11 @@ def transition(voter: Voter, rank: Rank, number: int, propose: Callable[[], Prop
     yield Pause(rank.work_s)
     failed = number in rank.fails
     said = Said.FAILED if failed else Said.NOTHING
-    acted = yield from voter.vote(Phase.ACTED, said, "it broke" if failed else "")
+    acted = yield from voter.vote(Phase.ACTED, said, "it broke" if failed else "", rank.result)
     if not isinstance(acted, Failed):
         return acted
     faulted = number in rank.faults
-    said = Said.FAILED | Said.FAULTED if faulted else Said.NOTHING
+    said = Said.FAILED if faulted else Said.NOTHING
     undone = yield from voter.vote(Phase.UNDONE, said, "it stays broken" if faulted else "")
     return undone if isinstance(undone, Failed) else acted
 

@@ -137,7 +137,7 @@ def test_if_one_rank_fails_all_hear_why_before_they_commit() -> None:
     simulation.run()
 
     assert {rank: found[0] for rank, found in simulation.results.items()} == {
-        rank: Failed({3: "it broke"}, (3,), ()) for rank in range(4)
+        rank: Failed({3: "it broke"}, (3,)) for rank in range(4)
     }
     assert [found[1] for found in simulation.results.values()] == [Agreed(2)] * 4
 
@@ -146,7 +146,16 @@ def test_if_an_undo_fails_all_ranks_are_faulted_for_the_same_reason() -> None:
     """The second meeting says who could not go back."""
     results = _results(four(r0=Rank(fails=(1,), faults=(1,))))
 
-    assert results == [Failed({0: "it stays broken"}, (0,), (0,))] * 4
+    assert results == [Failed({0: "it stays broken"}, (0,))] * 4
+
+
+def test_ranks_whose_effects_came_to_different_results_do_not_commit() -> None:
+    """Such as adapters that one rank left out and the others did not."""
+    results = _results(four(r3=Rank(result="left out: a")))
+
+    assert all(isinstance(one, Disagreed) for one in results)
+    (found,) = results[0].differences
+    assert (found.fact, found.values) == ("result", (((0, 1, 2), "''"), ((3,), "'left out: a'")))
 
 
 def test_a_rank_that_fails_before_it_can_decide_is_heard() -> None:
@@ -159,7 +168,7 @@ def test_a_rank_that_fails_before_it_can_decide_is_heard() -> None:
     simulation = Simulation([first_meeting(0), first_meeting(1)])
     simulation.run()
 
-    assert simulation.results == {rank: Failed({0: "no facts"}, (0,), ()) for rank in range(2)}
+    assert simulation.results == {rank: Failed({0: "no facts"}, (0,)) for rank in range(2)}
     assert max(when for _, when, _ in simulation.ended) < 1
 
 
