@@ -61,8 +61,9 @@ def broken(memory: EngineMemory, why: str) -> EngineMemory:
 def _tags_moved(memory: EngineMemory, step: EngineStep) -> EngineMemory:
     reached = dict(step.moves)
     moved = replace(memory, tags=tuple((tag, reached.get(tag, state)) for tag, state in memory.tags))
+    versions = _left(moved)
     gone = KV_CACHE in reached and moved.tag(KV_CACHE) is not TagState.RESIDENT
-    return replace(moved, versions=_left(moved), flushed=moved.flushed or gone)
+    return replace(moved, versions=versions, flushed=gone or (memory.flushed and versions == memory.versions))
 
 
 def _left(memory: EngineMemory) -> tuple[tuple[str, int], ...]:
@@ -102,14 +103,15 @@ def _restarted(memory: EngineMemory, step: EngineStep) -> EngineMemory:
 
 def _probed(memory: EngineMemory, step: EngineStep) -> EngineMemory:
     said = step.ask.said
-    assert said is not None  # it-answered
+    assert said is not None  # or neither it-admits-requests nor it-admits-none holds
     tags = tuple((tag, said.tags.get(tag, state)) for tag, state in memory.tags)
     probed = replace(memory, because="", tags=tags)
     known = _known(probed, said)
     changed = any(one not in known for one in memory.versions)  # by somebody else: caches may be of before
     probed = replace(probed, versions=known, flushed=memory.flushed and not changed)
-    why = memory.broken or _undone(probed, said)
-    return broken(probed, why) if why else probed
+    if step.target is not EngineState.UPDATING:
+        return _aborted(probed, step)  # somebody admitted requests in the middle of an update: there is none any more
+    return broken(probed, memory.broken or _undone(probed, said))
 
 
 def _known(memory: EngineMemory, said: EngineSaid) -> tuple[tuple[str, int], ...]:

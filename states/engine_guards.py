@@ -138,12 +138,6 @@ def the_update_is_not_broken(memory: EngineMemory, _: EngineAsk) -> Answer:
 
 
 @_guard
-def it_answered(_: EngineMemory, ask: EngineAsk) -> Answer:
-    """It has said what it holds."""
-    return ask.said is not None, f"it answered: {ask.said is not None}", "ask it what it holds"
-
-
-@_guard
 def the_known_instance_answers(memory: EngineMemory, ask: EngineAsk) -> Answer:
     """What answers is the instance that all of this is known of; another one holds nothing of it."""
     other = "" if ask.said is None else ask.said.instance_id

@@ -94,11 +94,13 @@ ENGINE_TABLE: Final[tuple[EngineRow, ...]] = (
          g.the_versions_are_the_expected, g.the_caches_are_flushed),
     ),
     *(EngineRow(event, state, _S.LOST) for event in (_E.LOSE, _E.RESTART) for state in EngineState),
-    EngineRow(_E.PROBE, _S.UPDATING, _S.UPDATING, (g.it_answered, g.the_known_instance_answers)),
     *(
-        EngineRow(_E.PROBE, state, target, (g.the_known_instance_answers,), when=(selector,))
-        for target, selector in ((_S.OPEN, g.it_admits_requests), (_S.PAUSED, g.it_admits_none))
-        for state in (_S.OPEN, _S.PAUSED, _S.LOST)
+        EngineRow(_E.PROBE, state, _S.OPEN, (g.the_known_instance_answers,), when=(g.it_admits_requests,))
+        for state in EngineState
+    ),
+    *(
+        EngineRow(_E.PROBE, state, target, (g.the_known_instance_answers,), when=(g.it_admits_none,))
+        for state, target in (*((one, _S.PAUSED) for one in (_S.OPEN, _S.PAUSED, _S.LOST)), (_S.UPDATING, _S.UPDATING))
     ),
 )  # fmt: skip
 """Every legal move of an engine."""

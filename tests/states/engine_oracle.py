@@ -65,9 +65,8 @@ def _target(memory: EngineMemory, ask: EngineAsk) -> str:
     if ask.event in ("lose", "restart"):
         return "lost"
     if ask.event == "probe":
-        if ask.said is None or memory.state == "updating":
-            return str(memory.state) if ask.said is not None else ""
-        return "open" if ask.said.is_open else "paused"
+        shut = "updating" if memory.state == "updating" else "paused"
+        return "" if ask.said is None else "open" if ask.said.is_open else shut
     stays = str(ask.event) in STAYS[memory.state].split()
     return MOVES.get((str(memory.state), str(ask.event)), str(memory.state) if stays else "")
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from states import TableError
-from states.engine_guards import it_answered
+from states.engine_guards import it_admits_none
 from states.engine_memory import EngineEvent, EngineState, TagState
 from states.engine_table import ENGINE_TABLE, TAG_TABLE, EngineRow, TagRow, check_engine_tables
 
 MOVE = next(row for row in ENGINE_TABLE if row.event is EngineEvent.PAUSE)
 SETTLED = next(row for row in ENGINE_TABLE if row.settled)
-PROBE = next(row for row in ENGINE_TABLE if row.when)
+PROBE = next(row for row in ENGINE_TABLE if row.event is EngineEvent.PROBE)
 
 
 def _replaced(old: EngineRow, new: EngineRow) -> tuple[EngineRow, ...]:
@@ -29,7 +29,7 @@ def test_the_tables_of_the_library_pass() -> None:
     "twin",
     [
         replace(MOVE, target=EngineState.LOST),
-        replace(MOVE, when=(it_answered,)),
+        replace(MOVE, when=(it_admits_none,)),
         replace(PROBE),
         replace(PROBE, when=()),
     ],
@@ -43,7 +43,7 @@ def test_two_rows_that_must_hold_together_are_found(twin: EngineRow) -> None:
     assert caught.value.row == twin.name
 
 
-@pytest.mark.parametrize("new", [replace(SETTLED, guards=(it_answered,)), replace(SETTLED, target=EngineState.LOST)])
+@pytest.mark.parametrize("new", [replace(SETTLED, guards=(it_admits_none,)), replace(SETTLED, target=EngineState.LOST)])
 def test_a_settled_row_that_asks_or_moves_is_found(new: EngineRow) -> None:
     """What holds already needs nothing and goes nowhere."""
     with pytest.raises(TableError, match="neither asks nor moves") as caught:
