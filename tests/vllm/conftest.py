@@ -20,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     from tests.vllm.server import RunningServer  # noqa: PLC0415 - only where there is one
     from tests.vllm.world import write_model  # noqa: PLC0415
 
-    place = Path(os.environ.get("ADAPTER_LIFECYCLE_VLLM_OUT") or tmp_path_factory.mktemp("vllm"))
+    place = tmp_path_factory.mktemp("vllm")
     running = RunningServer(Path(PYTHON), write_model(place / "model"), place / "server.log")
     try:
         running.start()

@@ -63,6 +63,7 @@ class RunningServer:
                 self.kill()
                 raise AssertionError(f"vLLM does not serve; its log ends so:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.2)
+        httpx.get(f"{self.url}/server_info", timeout=START_S)  # the first time it looks at its surroundings for seconds
 
     def _is_up(self) -> bool:
         try:

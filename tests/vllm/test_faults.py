@@ -17,7 +17,7 @@ from tests.vllm.proxy import FAULTS, FaultyProxy
 from tests.vllm.server import RunningServer
 from tests.vllm.world import SHORT, World, world
 
-HANG_S = 3.0
+HANG_S = 6.0
 LOAD = "/v1/load_lora_adapter"
 
 

@@ -24,7 +24,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters())
     arena = HostArena()
     trainer = TrainerLifecycle(
-        LifecycleConfig(offload_target="cpu"), saver=arena, model=model, optimizer=optimizer,
+        LifecycleConfig(offload_target="cpu", lora=False), saver=arena, model=model, optimizer=optimizer, adapters=None,
         initial_state=TrainerState.AWAKE,
     )  # fmt: skip
     trainer.sleep(offload=True)

@@ -18,6 +18,7 @@ from typing import Any, Final
 from lifecycle.engines.http import EngineHttp, said_object
 from lifecycle.errors import EngineError, EngineRefused, EngineUnanswered
 
+_YES: Final = 200
 NOT_FOUND: Final = 404
 DEV_MODE: Final = "start it with VLLM_SERVER_DEV_MODE=1"
 LORA_UPDATING: Final = "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
@@ -138,13 +139,14 @@ class VllmServer:
         """Forget cached prefixes.
 
         Raises:
-            EngineUnanswered: it could not: something still holds them.
+            EngineRefused: it could not: something still holds them.
         """
         answer = said_object(
             self._engine, "/reset_prefix_cache", self._http.post("/reset_prefix_cache", repeatable=True)
         )
         if answer.get("success") is not True:
-            raise EngineUnanswered(self._engine, "its prefix cache was not reset; something still uses it, send again")
+            why = "its prefix cache was not reset, something still uses it; abort the update and push again"
+            raise EngineRefused(self._engine, why, status=_YES)
 
     # memory
 
