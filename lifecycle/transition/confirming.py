@@ -96,12 +96,12 @@ class Verifier:
         why = self._why_not(probe)
         if probe is None or why:
             return f"{UNVERIFIED}{because}, and {why}"
-        key = group if group.startswith(ADAPTER_PREFIX) else base_group(self._parts.versions.wanted)
-        recorded, why = self._recorded(key)
+        is_adapter = group.startswith(ADAPTER_PREFIX)
+        recorded, why = self._recorded(group if is_adapter else base_group(self._parts.versions.wanted))
         if recorded is None:
             return f"{UNVERIFIED}{because}, and {why}"
-        if key != group:
-            self._compare(probe, key, BASE_ONLY, recorded, self._base(probe))
+        if not is_adapter:
+            self._compare(probe, group, BASE_ONLY, recorded, self._base(probe))
             return PROBE
         name = group.removeprefix(ADAPTER_PREFIX)
         answer = self._ask(probe, name)

@@ -49,20 +49,23 @@ def payloads_of(parts: Parts, groups: tuple[str, ...], lease: WeightLease) -> di
 def _whole(parts: Parts, host: AdapterHost, name: str, lease: WeightLease) -> AdapterPayload:
     group = adapter_group(name)
     version, read = parts.versions.wanted[group], set[str]()
+    held = frozenset(parts.inventory.groups()[group])
 
     def reading(tensor: str) -> Tensor:
+        if tensor not in held:
+            raise IncompletePush(name, version, (), (tensor,))
         read.add(tensor)
         return lease[tensor]
 
     rank, alpha, targets, tensors = host.export(name, reading)
+    given = frozenset(tensors)
     if isinstance(host, NamesExports):
         expected = frozenset(host.exported(name))
-        missing, strange = expected - tensors.keys(), tensors.keys() - expected
+        missing, strange = expected - given, given - expected
     else:
-        held = frozenset(parts.inventory.groups()[group])
-        missing, strange = held - read, read - held
-        if not missing and len(tensors) < len(held):
-            missing = held - tensors.keys()
+        missing, strange = held - read, frozenset()
+        if not missing and len(given) < len(held):
+            missing = held - given
     if missing or strange:
         raise IncompletePush(name, version, sorted(missing), sorted(strange))
     return AdapterPayload(name, version, rank, alpha, targets, tensors)

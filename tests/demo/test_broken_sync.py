@@ -20,7 +20,7 @@ from lifecycle.demo.options import DemoOptions, Training
 from lifecycle.demo.report import LOGPROB_TOLERANCE
 from lifecycle.demo.run import Loop
 from lifecycle.engines import AdapterPayload
-from lifecycle.errors import EngineError, EventRefused, TrainerFaulted
+from lifecycle.errors import EngineError, EventRefused, TrainerFaulted, TransitionFailed
 from lifecycle.weights.aliases import alias
 from states import Read
 
@@ -132,10 +132,16 @@ def _swap_names(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.engine, "load_adapter", swapped)
 
 
+def _push_swapped(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The push itself finds it: what the engine says after the commit is not what it was sent. FB-54."""
+    _swap_names(world, monkeypatch)
+    with pytest.raises(TransitionFailed, match="after the commit it holds other versions than it was sent: adapter/a"):
+        _to_engine(world)
+
+
 def test_tensors_of_another_adapter_are_refused_by_version(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
     """No two adapters ever share a version id, so the engine cannot take one for the other. FB-35."""
-    _swap_names(world, monkeypatch)
-    _to_engine(world)
+    _push_swapped(world, monkeypatch)
     with pytest.raises(EngineError, match="stale: adapter/a is"):
         _difference(world, checked=True)
 
@@ -143,8 +149,7 @@ def test_tensors_of_another_adapter_are_refused_by_version(world: Colocated, mon
 def test_the_next_pass_repairs_an_engine_that_got_tensors_of_another_adapter(world: Colocated) -> None:
     """The engine's own report shows that it is behind; a pass that is not broken ends in sync. FB-42."""
     with pytest.MonkeyPatch.context() as broken:
-        _swap_names(world, broken)
-        _to_engine(world)
+        _push_swapped(world, broken)
     world.trainer.update_weights([world.engine])
 
     assert _difference(world, checked=True) <= LOGPROB_TOLERANCE
@@ -154,18 +159,53 @@ def test_tensors_of_another_adapter_show_in_the_log_probabilities(
     world: Colocated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A request that expects no version is answered, and the numbers are those of the other adapter."""
-    _swap_names(world, monkeypatch)
-    _to_engine(world)
+    _push_swapped(world, monkeypatch)
 
     assert _difference(world, checked=False) > LOGPROB_TOLERANCE
+
+
+def test_an_export_that_takes_the_neighbours_tensors_is_not_sent(
+    world: Colocated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is read for a payload has to be the adapter's own. FB-30, FB-35."""
+    honest = world.host.export
+    monkeypatch.setattr(world.host, "export", lambda name, read: honest({"a": "b", "b": "a"}[name], read))
+    with pytest.raises(TransitionFailed, match=r"a v\d+ not of it: "):
+        _to_engine(world)
+
+
+def _swap_tensors(world: Colocated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine takes the tensors of b for those of a, under the right version: a lie that no version can see."""
+    honest, kept = world.engine.load_adapter, {}
+
+    def swapped(payload: AdapterPayload) -> None:
+        kept[payload.name] = payload
+        if len(kept) == 2:
+            for name, other in (("a", "b"), ("b", "a")):
+                honest(replace(kept[name], tensors=kept[other].tensors))
+            kept.clear()
+
+    monkeypatch.setattr(world.engine, "load_adapter", swapped)
+
+
+def test_bytes_of_another_adapter_under_the_right_version_show_in_the_checksums(
+    world: Colocated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine hashes what it serves, and the trainer what it has."""
+    _swap_tensors(world, monkeypatch)
+    with pytest.raises(TransitionFailed, match="adapter/a: these tensors are not the trainer's: ") as raised:
+        _to_engine(world)
+
+    assert raised.value.cause.tensors[0].endswith("lora_A.weight")  # type: ignore[attr-defined]
 
 
 def test_bytes_of_another_adapter_under_the_right_version_show_in_the_log_probabilities(
     world: Colocated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lie that no version can see: an export that takes the neighbour's tensors. The numbers see it."""
-    honest = world.host.export
-    monkeypatch.setattr(world.host, "export", lambda name, read: honest({"a": "b", "b": "a"}[name], read))
+    """Where nothing is hashed the numbers see it."""
+    parts = world.trainer._parts
+    parts.config = replace(parts.config, verify="off")
+    _swap_tensors(world, monkeypatch)
     _to_engine(world)
 
     assert _difference(world, checked=True) > LOGPROB_TOLERANCE

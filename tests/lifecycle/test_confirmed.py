@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+import torch
 
 from lifecycle import EngineUnconfirmed, EventRefused, Moved, TransitionFailed, Unchanged
 from lifecycle.serving import Serves
@@ -245,3 +246,58 @@ def test_an_adapter_is_sent_while_the_base_lies_on_the_disk_and_the_base_is_not_
     assert outcome.moved_bytes == sum(one.numel() * one.element_size() for one in held)
     assert (resumed, world.trainer.state) == ([], "offloaded-disk")
     assert isinstance(world.trainer.update_weights([engine]), Unchanged)
+
+
+class Flipping(TornEngine):
+    """One bit of what it receives is another one when it serves."""
+
+    where = ("adapter/A", "lora_b.0")
+
+    def commit_update(self) -> None:
+        super().commit_update()
+        group, name = self.where
+        if group in self.held and group in self.calls:
+            self.held[group][name].view(-1).view(torch.uint8)[0] ^= 1
+
+
+def test_bytes_that_are_not_the_trainers_fence_the_engine_and_name_the_tensor() -> None:
+    """What arrived is hashed there and here; only that adapter is in doubt, and sent again."""
+    world, engine = make_world(), Flipping()
+    with pytest.raises(TransitionFailed, match=r"adapter/A: these tensors are not the trainer's: lora_b\.0") as raised:
+        world.trainer.update_weights([engine])
+
+    assert isinstance(raised.value.cause, EngineUnconfirmed)
+    assert raised.value.cause.tensors == ("lora_b.0",)
+    assert standing(world, engine)[0] is Serves.FENCED
+    engine.where = ("", "")
+    engine.calls.clear()
+    world.trainer.update_weights([engine])
+    assert engine.writes() == ["begin", "adapter/A", "commit"]
+    assert holds_everything(world, engine)
+
+
+def test_without_verification_the_outcome_says_so() -> None:
+    """``verify="off"`` hashes nothing, here and there."""
+    world, engine = make_world(verify="off"), Flipping()
+    outcome = world.trainer.update_weights([engine])
+
+    assert set(outcome.engines["E0"].verified.values()) == {
+        "unverified: checksums are off (verify='off'), and no probe is configured"
+    }
+    assert not any(one.startswith("checksums") for one in engine.calls)
+    assert standing(world, engine)[0] is Serves.CURRENT
+
+
+def test_a_cache_reset_that_fails_fails_the_update_and_the_retry_succeeds() -> None:
+    """No reset, no commit: what was computed with old weights is never served for new ones (FB-32, scenario 2)."""
+    world, engine = pushed()
+    world.train("A")
+    engine.fails = {3: "before"}
+    with pytest.raises(TransitionFailed, match="E0 does not hear begin"):
+        world.trainer.update_weights([engine])
+    assert "commit" not in engine.calls
+    assert standing(world, engine)[0] is Serves.FENCED
+
+    engine.fails = {}
+    world.trainer.update_weights([engine])
+    assert standing(world, engine)[0] is Serves.CURRENT
