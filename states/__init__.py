@@ -13,6 +13,18 @@ from states.adapters import (
 )
 from states.decision import Decision, NoChange, Refusal, Step, decide
 from states.effects import REVERSAL, Effect, Reversal
+from states.engine_decision import EngineRefusal, EngineStep, decide_engine
+from states.engine_guards import EngineGuard
+from states.engine_memory import (
+    BASE_ONLY,
+    EngineAsk,
+    EngineEvent,
+    EngineMemory,
+    EngineSaid,
+    EngineState,
+    TagState,
+)
+from states.engine_table import ENGINE_TABLE, TAG_TABLE, EngineRow, TagRow
 from states.errors import TableError
 from states.facts import ContentFacts, EngineFacts, Facts, LeaseFacts
 from states.freed import freed_enough, residue_is_steady
@@ -57,13 +69,16 @@ __all__ = [
     "ACTOR",
     "ADAPTER_PREFIX",
     "ADAPTER_TABLE",
+    "BASE_ONLY",
     "BUFFERS",
     "CONTENTS",
+    "ENGINE_TABLE",
     "FROZEN_BASE",
     "OFFLOADED",
     "RESTING",
     "REVERSAL",
     "TABLE",
+    "TAG_TABLE",
     "TRAINABLE_BASE",
     "AdapterEvent",
     "AdapterRefusal",
@@ -72,7 +87,16 @@ __all__ = [
     "ContentFacts",
     "Decision",
     "Effect",
+    "EngineAsk",
+    "EngineEvent",
     "EngineFacts",
+    "EngineGuard",
+    "EngineMemory",
+    "EngineRefusal",
+    "EngineRow",
+    "EngineSaid",
+    "EngineState",
+    "EngineStep",
     "Facts",
     "FrozenBase",
     "Guard",
@@ -97,6 +121,8 @@ __all__ = [
     "Step",
     "Strategy",
     "TableError",
+    "TagRow",
+    "TagState",
     "Tenancy",
     "TrainerEvent",
     "TrainerMachine",
@@ -108,6 +134,7 @@ __all__ = [
     "as_one",
     "decide",
     "decide_adapter",
+    "decide_engine",
     "decide_read",
     "decide_reads",
     "decide_reconcile",

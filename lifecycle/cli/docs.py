@@ -12,6 +12,7 @@ from lifecycle.memory.attachable import attach_page
 from states.render import states_page
 from states.render_adapters import adapters_page
 from states.render_decisions import decisions_page
+from states.render_engine import engine_page
 from states.render_placement import placement_page
 from states.render_snapshots import snapshots_page
 
@@ -22,6 +23,7 @@ def pages() -> dict[str, str]:
         "adapters.md": adapters_page(),
         "attach.md": attach_page(),
         "decisions.md": decisions_page(),
+        "engine-memory.md": engine_page(),
         "peft.md": peft_page(),
         "placement.md": placement_page(),
         "snapshots.md": snapshots_page(),

@@ -10,9 +10,11 @@ import pytest
 from lifecycle.cli.docs import pages
 from states import REVERSAL, TABLE, Effect, RowKind, TrainerState
 from states.adapters import ADAPTER_TABLE
+from states.engine_table import ENGINE_TABLE, TAG_TABLE
 from states.render import diagram, edges, effect_table, guard_table, markdown_table, states_page, transitions_table
 from states.render_adapters import adapter_diagram, adapters_page
 from states.render_decisions import decision_table, kinds_of_run
+from states.render_engine import engine_diagram, engine_guards, engine_moves, engine_page, engine_settled, tag_diagram
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -71,6 +73,35 @@ def test_every_move_of_an_adapter_is_drawn_and_listed() -> None:
         assert f"| `{row.event}` | {row.source or 'unregistered'} | {row.target} | {needs} |\n" in adapters_page()
 
 
+def test_the_diagram_of_an_engine_draws_the_moves_of_its_table_and_no_others() -> None:
+    """Arrows, taken apart, are the (source, event, target) of the rows that are sent; what is settled is listed."""
+    drawn = {
+        (source, event, target)
+        for source, target, events in re.findall(r"^    (\w+) --> (\w+) : (.+)$", engine_diagram(), re.MULTILINE)
+        for event in events.split("<br/>")
+    }
+
+    assert drawn == {(str(row.source), str(row.event), str(row.target)) for row in ENGINE_TABLE if not row.settled}
+    assert all(f"| `{row.event}` | " in engine_settled() for row in ENGINE_TABLE if row.settled)
+
+
+def test_every_guard_of_an_engine_stands_beside_its_event_and_in_the_reference() -> None:
+    """A guard that is taken from its row is gone from the page, which holds all of the parts."""
+    for row in ENGINE_TABLE:
+        for guard in (*row.when, *row.guards):
+            lines = [line for line in engine_moves().splitlines() if line.startswith(f"| `{row.event}` |")]
+            assert any(f"`{guard.name}`" in line and str(row.source) in line for line in lines)
+            assert f"| `{guard.name}` | {guard.rule} |" in engine_guards()
+    assert all(part in engine_page() for part in (engine_diagram(), engine_moves(), engine_settled(), engine_guards()))
+
+
+def test_every_move_of_a_tag_is_drawn() -> None:
+    """Where the bytes go depends on whether a release keeps a mirror."""
+    drawn = re.findall(r"^    (\w+) --> (\w+) : (\w+)", tag_diagram(), re.MULTILINE)
+
+    assert drawn == [(row.source, row.target, row.event) for row in TAG_TABLE]
+
+
 def test_every_state_is_declared_in_the_diagram_once() -> None:
     """By the name that logs use."""
     for state in TrainerState:
@@ -121,7 +152,7 @@ def test_the_decision_table_says_what_the_rule_says() -> None:
 
 def test_a_cell_never_breaks_its_table() -> None:
     """Every line of every table on the page has as many cells as its head."""
-    for block in re.findall(r"(?:^\|.*\n)+", states_page(), re.MULTILINE):
+    for block in re.findall(r"(?:^\|.*\n)+", states_page() + engine_page(), re.MULTILINE):
         assert len({line.count(" | ") for line in block.splitlines()}) == 1
     assert markdown_table(("a", "b"), [("", "x")]) == "| a | b |\n| --- | --- |\n| - | x |\n"
 
