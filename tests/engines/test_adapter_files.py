@@ -104,3 +104,14 @@ def test_no_room_is_an_error_that_says_so_and_leaves_nothing(tmp_path: Path) -> 
         pass
 
     assert (tmp_path / "A").read_text() == "in the way"
+
+
+def test_an_adapter_that_is_kept_stays_until_it_is_not_named_any_more(tmp_path: Path) -> None:
+    """For a server that may read it again; every other version goes."""
+    files = AdapterFiles(tmp_path)
+    places = [files.write(adapter(name, version, seed=1)) for name, version in (("a", 1), ("a", 2), ("b", 1))]
+    files.keep(places[1:2])
+
+    assert [place.exists() for place in places] == [False, True, False]
+    assert places[1] == files.place("a", 2)
+    assert [one.name for one in tmp_path.iterdir()] == ["a"]
