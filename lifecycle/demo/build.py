@@ -165,9 +165,9 @@ def _served(
     options: DemoOptions, trainer: TrainerLifecycle, host: PeftAdapters, base: DemoModel, stack: ExitStack
 ) -> tuple[RolloutEngine, Callable[..., Rollout]]:
     """A server of its own that has the trainer's base already."""
-    from lifecycle.demo.served import Sampling, prove_base, vllm_engine  # noqa: PLC0415 - needs httpx, and only this
+    from lifecycle.demo.served import Sampling, leave, prove_base, vllm_engine  # noqa: PLC0415 - needs httpx, and only this
 
     engine = vllm_engine(options)
-    stack.callback(engine.close)
+    stack.callback(leave, engine)
     prove_base(engine, trainer, host.model, base.vocabulary)
     return engine, Sampling(engine).generate

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import torch
@@ -13,7 +14,8 @@ from lifecycle.controller import TrainerLifecycle
 from lifecycle.demo.options import DemoOptions
 from lifecycle.engines.sampling import Rollout
 from lifecycle.engines.vllm import VllmEngine, held_base
-from lifecycle.errors import ConfigError
+from lifecycle.engines.vllm.contact import TAGS
+from lifecycle.errors import ConfigError, EngineError
 from lifecycle.transition.probing import greedy
 
 TOKEN_VARIABLE: Final = "ADAPTER_LIFECYCLE_ENGINE_TOKEN"  # noqa: S105 - the name of a variable
@@ -34,7 +36,7 @@ def vllm_engine(options: DemoOptions) -> VllmEngine:
 
 
 def prove_base(engine: VllmEngine, trainer: TrainerLifecycle, model: torch.nn.Module, vocabulary: int) -> None:
-    """See that the server has loaded the model that trains.
+    """Wake the server, whoever left it asleep, and see that it has loaded the model that trains.
 
     Raises:
         EngineError: it has another one, or does not answer.
@@ -42,7 +44,16 @@ def prove_base(engine: VllmEngine, trainer: TrainerLifecycle, model: torch.nn.Mo
     prompts = [[(7 * at + 3 * first) % vocabulary for at in range(_PROMPT_TOKENS)] for first in range(2)]
     with trainer.live("greedy tokens of the base"), torch.no_grad():
         own = greedy(model, prompts, _NEW_TOKENS)
+    engine.report()
+    engine.resume(TAGS)
     engine.hold_base(held_base(trainer, prompts, own))
+
+
+def leave(engine: VllmEngine) -> None:
+    """Leave the server awake and open, without our adapters. What it does not answer to is left as it is."""
+    with suppress(EngineError):
+        engine.resume(TAGS)
+    engine.close()
 
 
 class Sampling:

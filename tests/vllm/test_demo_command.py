@@ -32,6 +32,7 @@ def test_the_demo_runs_against_a_vllm_server(server: RunningServer, tmp_path: Pa
     assert max(one["logprob_diff"] for one in told["turns"]) < 1e-3
     assert {name for one in told["turns"] for name in one["rewards"]} == {"a", "b", "c"}
     assert len(httpx.get(f"{server.url}/v1/models").json()["data"]) == 1
+    assert httpx.get(f"{server.url}/is_sleeping").json() == {"is_sleeping": False}
 
 
 def test_the_demo_refuses_a_server_with_another_model(server: RunningServer, tmp_path: Path) -> None:

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
 import torch
 from torch import Tensor
 
 from lifecycle.engines.adapter_files import AdapterFiles
 from lifecycle.engines.http import EngineHttp
-from lifecycle.engines.protocol import KV_CACHE, WEIGHTS, AdapterPayload
-from lifecycle.engines.vllm.contact import TAGS, WhenBusy
+from lifecycle.engines.protocol import AdapterPayload
+from lifecycle.engines.vllm.contact import WhenBusy
 from lifecycle.engines.vllm.held_base import HeldBase
-from lifecycle.engines.vllm.requests import VllmRequests
+from lifecycle.engines.vllm.memory import VllmMemory
 from lifecycle.engines.vllm.served import ServedAdapters
 from lifecycle.engines.vllm.server import VllmServer
 from lifecycle.errors import AdapterError, ConfigError, EngineError
 from lifecycle.weights.digests import digest
 from states import ADAPTER_PREFIX, adapter_group
-from states.engine_memory import EngineEvent, EngineSaid, TagState, is_adapter
-
-_AWAY: Final = (TagState.RELEASED, TagState.DISCARDED, TagState.UNKNOWN)
+from states.engine_memory import EngineEvent, is_adapter
 
 
-class VllmEngine(VllmRequests):
+class VllmEngine(VllmMemory):
     """A :class:`~lifecycle.engines.protocol.RolloutEngine` over the HTTP interface of vLLM 0.32.
 
     The server runs on this host as the same user, with ``--enable-lora``, ``VLLM_ALLOW_RUNTIME_LORA_UPDATING=1`` and
@@ -90,15 +87,28 @@ class VllmEngine(VllmRequests):
         return f"VllmEngine({self._name!r}, {self._http.url!r})"
 
     def close(self) -> None:
-        """Serve none of our adapters any more, as far as the server answers, and remove their files."""
+        """Leave the server: it serves none of our adapters any more, as far as it answers, and their files are gone.
+
+        If it is awake and was not paused by :meth:`pause`, it admits requests again.
+        """
         with self._lock:
             try:
-                self._served.seen(self._server.models())
-                self._served.drop_all_but(())
+                self.begin_update()
+                for name in sorted(self._served.names()):
+                    self.unload_adapter(name)
+                self.commit_update()
             except EngineError as error:
-                self._books.lost(f"it did not answer when it was closed: {error.why}")
-            self._served.tidy()
+                self._leave_asleep(error)
             self._http.close()
+
+    def _leave_asleep(self, because: EngineError) -> None:
+        try:
+            self._served.seen(self._server.models())
+            self._served.drop_all_but(())
+        except EngineError as error:
+            because = error
+        self._books.lost(f"it was closed: {because.why}")
+        self._served.tidy()
 
     # content
 
@@ -218,80 +228,3 @@ class VllmEngine(VllmRequests):
             self._served.tidy()
             self._is_held_back = bool(touched)
             self._open_if_wanted()
-
-    # memory
-
-    def release(self, tags: Iterable[str], *, discard: bool = False) -> None:
-        """Drain, and give back the memory of these tags; those already released are skipped.
-
-        vLLM releases ``weights`` only together with ``kv_cache``, and ``kv_cache`` alone only on a device.
-
-        Args:
-            tags: ``weights``, ``kv_cache`` or both.
-            discard: keep no copy of the weights (sleep level 2).
-
-        Raises:
-            EngineError: a set of tags that it cannot release, requests do not end, or it did not answer.
-        """
-        with self._lock:
-            self._probe_if_lost()
-            wanted = tuple(tags)
-            self._need_releasable(wanted, discard=discard)
-            self._pause()
-            event = EngineEvent.DISCARD if discard else EngineEvent.RELEASE
-            with self._asking(event, tags=wanted) as step:
-                if WEIGHTS in step.tags:
-                    self._server.sleep(2 if discard else 1)
-                elif step.tags:
-                    self._server.release_kv_cache()
-
-    def _need_releasable(self, wanted: tuple[str, ...], *, discard: bool) -> None:
-        states = dict(self.memory.tags)
-        going = [tag for tag in TAGS if tag in wanted and states[tag] is TagState.RESIDENT]
-        if going and not self._info.sleeps:
-            raise EngineError(self._name, "its memory cannot be released; start it with --enable-sleep-mode")
-        if going == [WEIGHTS] and states[KV_CACHE] is TagState.RESIDENT:
-            raise EngineError(self._name, f"it releases {WEIGHTS} only together with {KV_CACHE}; name both")
-        if going == [KV_CACHE] and (self._info.device == "cpu" or states[WEIGHTS] is not TagState.RESIDENT):
-            why = "on the CPU" if self._info.device == "cpu" else f"while {WEIGHTS} is released"
-            raise EngineError(self._name, f"it does not release {KV_CACHE} alone {why}; release both from resident")
-        if discard and WEIGHTS in wanted and states[WEIGHTS] is TagState.RELEASED:
-            raise EngineError(self._name, f"it cannot discard {WEIGHTS} while they are released; resume them first")
-
-    def resume(self, tags: Iterable[str]) -> None:
-        """Take the memory of these tags again; those that are resident are skipped.
-
-        Where a call that failed has left it unknown what is released, all of it is taken: no other call is certain.
-
-        Raises:
-            EngineError: an unknown tag, or it did not do it, or did not answer.
-        """
-        with self._lock:
-            self._probe_if_lost()
-            woke = TagState.UNKNOWN in dict(self.memory.tags).values()
-            if woke:
-                self._resume_whatever_sleeps()
-            with self._asking(EngineEvent.RESUME, tags=tuple(tags)) as step:
-                if not step.settled:
-                    self._wake(step.tags)
-            if (woke or step.tags) and not self.memory.in_state(*_AWAY):
-                self._settle_admission()
-
-    def _wake(self, tags: tuple[str, ...]) -> None:
-        awake = self._server.wake_up(tags)
-        left = set(self.memory.in_state(*_AWAY)) - set(tags)
-        if awake == bool(left):
-            what = "is wholly awake" if awake else "sleeps on"
-            raise EngineError(self._name, f"it {what} after resume({', '.join(tags)}); report() says what it holds")
-
-    def _resume_whatever_sleeps(self) -> None:
-        self._or_lost(lambda: self._server.wake_up(()), "waking all of it")
-        tags = dict.fromkeys(TAGS, TagState.RESIDENT)
-        self._books.probed(EngineSaid(instance_id=self.memory.instance_id, is_open=False, tags=tags, versions={}))
-
-    def _settle_admission(self) -> None:
-        """Undo what vLLM does by itself: it admits requests as soon as its last tag is resident, valid or not."""
-        if self._may_open():
-            self._unpause()
-        else:
-            self._or_lost(self._server.hold, "holding requests after a wake")
