@@ -236,9 +236,10 @@ def test_an_engine_that_does_not_answer_the_probe_says_nothing_of_the_transport(
         raise EngineError("E9", "it does not answer")
 
     chosen = ChosenTransport("E9", ports(process, FakeIpc(process.shared)), silent)
-    with pytest.raises(EngineError, match="does not answer"):
+    with pytest.raises(EngineError, match=r"^engine E9: it does not answer$"):
         chosen._way("one")
 
+    assert chosen.transport_notes() == ()
     assert (chosen.chosen, chosen.reasons, left_in(process)) == (None, {}, [])
 
 

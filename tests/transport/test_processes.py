@@ -168,6 +168,7 @@ def test_two_readers_of_one_buffer_both_have_to_let_go(process: Process) -> None
 
 SENDER = """
 import sys, time, torch
+from pathlib import Path
 from lifecycle.transport.memories import by_host_buffer, by_file
 ports = [by_host_buffer(2048, folder=Path(sys.argv[1])), by_file(2048, folder=Path(sys.argv[2]))]
 sent = [next(port.parcels([("a", torch.zeros(9))])) for port in ports]
@@ -182,6 +183,7 @@ def test_what_a_killed_sender_left_is_removed_by_the_next_one(process: Process) 
     sender = subprocess.Popen(command, cwd=ROOT, text=True, stdout=subprocess.PIPE)
     assert sender.stdout is not None
     names = set(sender.stdout.readline().split())
+    assert len(names) == 2
     assert set(left_in(process)) == names
     assert (sweep(process.shared), sweep(process.files)) == (0, 0)
     sender.kill()
