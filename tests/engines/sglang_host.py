@@ -44,6 +44,7 @@ class SglangHost:
         process: the process that runs, or has ended.
         heard: every request, in order.
         faults: path to the faults of the next requests to it, one each.
+        starts_anew_at: the next request to this path is the first that a new process gets.
     """
 
     def __init__(self, start: Start) -> None:
@@ -51,6 +52,7 @@ class SglangHost:
         self.process = Sglang(start)
         self.heard: list[Heard] = []
         self.faults: dict[str, list[Fault]] = {}
+        self.starts_anew_at = ""
         self._patient = threading.Event()
         self._listen(0)
 
@@ -93,6 +95,8 @@ class SglangHost:
     def answer(self, heard: Heard, token: str | None) -> tuple[int, Any] | None:
         """Status and body; None: the connection ends."""
         self.heard.append(heard)
+        if heard.path == self.starts_anew_at:
+            self.process, self.starts_anew_at = Sglang(self.start), ""
         fault = next(iter(self.faults.get(heard.path, [])), None)
         if fault is not None:
             self.faults[heard.path].pop(0)

@@ -127,12 +127,15 @@ class Sglang:
         dead: why the process is over; empty while it runs.
         busy: requests that are answered only when this is cleared stay running.
         lies: it answers without its adapters, and says nothing of it.
+        stuck: adapters that one rank fails to unload; until that is tried again they cannot be loaded.
     """
 
     def __init__(self, start: Start) -> None:
         self.start = start
         self.dead = ""
         self.lies = False
+        self.stuck: set[str] = set()
+        self.half_unloaded: set[str] = set()
         self.busy = threading.Event()
         self.changed = threading.Condition(threading.RLock())
         self.took_s = {key: random.SystemRandom().random() for key in ("load_weight", "scheduler_e2e", "tokenizer_e2e")}
@@ -258,7 +261,14 @@ class Sglang:
         self._need_lora()
         name = body["lora_name"]
         with self.changed:
+            if name in self.half_unloaded:
+                self.half_unloaded.remove(name)
+                return self._lora_yes()
             gone = self.registry.pop(name, None)
+            if name in self.stuck:
+                self.stuck.remove(name)
+                self.half_unloaded.add(name)
+                return self._lora_no("a rank failed")
             if gone is None:
                 return self._lora_no(f"LoRA with name {name} does not exist. Loaded LoRAs: {list(self.registry)}")
             self.changed.wait_for(lambda: gone.id not in self.running)
@@ -268,6 +278,8 @@ class Sglang:
         self, name: str, path: str, config: dict[str, Any], tensors: Mapping[str, Tensor], *, pinned: bool
     ) -> dict[str, Any]:
         self._need_lora()
+        if name in self.half_unloaded:
+            return self._lora_no(f"LoRA adapter '{name}' has an incomplete unload. Retry the unload first.")
         if name in self.registry:
             return self._lora_no(f"Failed to load LoRA adapter {name} because it is already loaded")
         rank_max = self.start.max_lora_rank

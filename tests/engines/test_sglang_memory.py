@@ -205,6 +205,26 @@ def test_a_new_client_learns_from_the_server_what_is_released(host: SglangHost) 
     assert host.process.dead == ""
 
 
+def test_a_new_client_learns_that_everything_has_come_back(host: SglangHost) -> None:
+    """What was written down before a move is replaced after it."""
+    other = engine_at(host)
+    other.release(["weights", "kv_cache"])
+    other.resume(["weights", "kv_cache"])
+    report = engine_at(host).report()
+
+    assert (report.unknown, report.resident) == ("", {"weights", "kv_cache", "cuda_graph"})
+
+
+def test_a_move_that_reached_a_server_started_anew_is_not_believed(host: SglangHost) -> None:
+    """What we wrote there was meant for another process."""
+    engine = engine_at(host)
+    engine.report()
+    host.starts_anew_at = "/update_weight_version"
+    engine.release(["kv_cache"])
+
+    assert "kv_cache" in engine.report().unknown
+
+
 def test_a_call_that_was_lost_elsewhere_does_not_make_the_tags_unknown(host: SglangHost) -> None:
     """What stands at the server says where they are."""
     engine = engine_at(host)

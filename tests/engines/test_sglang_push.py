@@ -337,6 +337,31 @@ def test_a_start_anew_during_a_push_does_not_count(host: SglangHost, engine: Sgl
     assert answer(engine, "A") == right(0, adapter("A", 3))
 
 
+def test_a_start_anew_under_the_commit_itself_does_not_count(host: SglangHost, engine: SglangEngine) -> None:
+    """FB-51.3: the versions were written down at the wrong process, and nobody believes them there."""
+    engine.begin_update()
+    engine.load_adapter(adapter("A", 3))
+    host.starts_anew_at = "/update_weight_version"
+    with pytest.raises(EngineUnanswered, match="anew"):
+        engine.commit_update()
+
+    assert engine.report().versions == {}
+
+
+def test_an_unload_that_failed_on_one_rank_is_finished_by_the_next_pass(host: SglangHost, engine: SglangEngine) -> None:
+    """Until then SGLang neither serves the adapter nor loads it."""
+    push(engine, adapter("A", 3))
+    host.process.stuck = {"A"}
+    with pytest.raises(EngineRefused, match="a rank failed"):
+        push(engine, adapter("A", 4))
+    engine.abort_update()
+    left = engine.report().versions
+    push(engine, adapter("A", 4))
+
+    assert left == {FROZEN_BASE: 1}
+    assert answer(engine, "A") == right(0, adapter("A", 4))
+
+
 def test_weights_that_somebody_else_has_written_are_noticed(host: SglangHost, engine: SglangEngine) -> None:
     """FB-56.1: one writer; what the server calls its weights is not what was written down, so nothing counts."""
     push(engine, adapter("A", 3))

@@ -87,8 +87,7 @@ class SglangEngine:
             EngineHttp(name, url, token=bearer, timeout_s=timeout_s, retries=retries, client=client)
             for bearer, retries in ((token, 3), (admin_token or token, 3), (token, 0))
         ]
-        calls = SglangCalls(name, *self._http, tp_size=tp_size, slow_s=slow_s)
-        self._calls = calls
+        self._calls = calls = SglangCalls(name, *self._http, tp_size=tp_size, slow_s=slow_s)
         groups = tuple(base_groups)
         self._contact = Contact(
             name, calls, tp_size=tp_size, mirrors=holds_host_mirror, base_groups=groups, at_start=at_start or {}
