@@ -26,7 +26,7 @@ NAMES: Final = (*ABOUT, *Facts().shared())
 SCHEMA: Final = sha256(",".join(NAMES).encode()).digest()[:4]
 """Ranks that know other facts run another version of this library."""
 
-_BALLOT: Final = struct.Struct(f"!BBxxIQIII{DIGEST_BYTES}s{DIGEST_BYTES}s4s")
+_BALLOT: Final = struct.Struct(f"!BBxxIQQIII{DIGEST_BYTES}s{DIGEST_BYTES}s4s")
 BALLOT_BYTES: Final = _BALLOT.size
 _NONE: Final = bytes(DIGEST_BYTES)
 _LOCAL_GUARDS: Final = frozenset(
@@ -38,7 +38,7 @@ class Phase(IntEnum):
     """Where in a transition ranks meet."""
 
     HELLO = 0
-    COUNTED = 1
+    COMPARED = 1
     DECIDED = 2
     ACTED = 3
     UNDONE = 4
@@ -61,6 +61,7 @@ class Ballot(NamedTuple):
         said: whether it refuses, or has failed.
         generation: of the group.
         sequence: the number of the transition.
+        version: the newest version id, where ranks take the same to begin with.
         active_tags: weight tags that are on the device, where ranks look at all of them together.
         paused_tags: those that are paused.
         scratch_paused: 1 if scratch tags are.
@@ -73,6 +74,7 @@ class Ballot(NamedTuple):
     said: int
     generation: int
     sequence: int
+    version: int = 0
     active_tags: int = 0
     paused_tags: int = 0
     scratch_paused: int = 0

@@ -28,7 +28,6 @@ from states.agreement_requests import Asking, Gather, Share
 from states.decision import Refusal
 from states.facts import Facts
 from states.generations import Seat, meet
-from states.names import TrainerEvent
 
 _REASON_MAX: Final = 2000
 _LIBRARY: Final = "version of this library"
@@ -78,22 +77,33 @@ class Voter:
         Returns:
             The facts with the tags of all ranks, to decide ``recover`` on.
         """
-        self.seat.sequence += 1
-        return (yield from meet(self.seat, Phase.COUNTED, lambda left_s: self._count(facts, left_s)))
-
-    def _count(self, facts: Facts, left_s: float) -> Asking[Facts | Disagreed]:
-        seat = self.seat
         tags = facts.active_tags, facts.paused_tags, int(facts.scratch_paused)
-        held = yield Gather(Ballot(Phase.COUNTED, 0, seat.generation, seat.sequence, *tags).pack(), left_s)
-        ballots = unpack_all(held)
-        if unlike_place := _unlike_place(seat, ballots):
-            return Disagreed(seat.sequence, str(TrainerEvent.RECOVER), unlike_place)
+        found = yield from self._compare(Ballot(Phase.COMPARED, Said.NOTHING, 0, 0, 0, *tags))
+        if not isinstance(found, list):
+            return found
         return replace(
             facts,
-            active_tags=sum(one.active_tags for one in ballots),
-            paused_tags=sum(one.paused_tags for one in ballots),
-            scratch_paused=any(one.scratch_paused for one in ballots),
+            active_tags=sum(one.active_tags for one in found),
+            paused_tags=sum(one.paused_tags for one in found),
+            scratch_paused=any(one.scratch_paused for one in found),
         )
+
+    def newest(self, version: int) -> Asking[int | Voted]:
+        """The largest of the ranks' version ids: new ones begin above it, so that they are alike on all."""
+        found = yield from self._compare(Ballot(Phase.COMPARED, Said.NOTHING, 0, 0, version))
+        return max(one.version for one in found) if isinstance(found, list) else found
+
+    def _compare(self, told: Ballot) -> Asking[list[Ballot] | Voted]:
+        seat = self.seat
+        seat.sequence += 1
+
+        def talk(left_s: float) -> Asking[list[Ballot] | Disagreed]:
+            own = told._replace(generation=seat.generation, sequence=seat.sequence)
+            ballots = unpack_all((yield Gather(own.pack(), left_s)))
+            unlike_place = _unlike_place(seat, ballots)
+            return Disagreed(seat.sequence, "", unlike_place) if unlike_place else ballots
+
+        return (yield from meet(seat, Phase.COMPARED, talk))
 
     def _propose(self, proposal: Proposal | None, reason: str, left_s: float) -> Asking[Decided]:
         seat = self.seat

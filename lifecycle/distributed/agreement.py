@@ -80,6 +80,15 @@ class RankAgreement:
         transport = GlooTransport(rank, world, store, run=run, host=host, timeout_s=timeout_s)
         return cls(rank, world, transport, timeout_s=timeout_s)
 
+    def newest(self, version: int) -> int:
+        """The largest version id that any rank knows, for the ids of a new trainer to begin above. When it is built.
+
+        Raises:
+            RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
+        """
+        found = self._transport.drive(self._voter.newest(version))
+        return found if isinstance(found, int) else self._raise(found)
+
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on: for ``recover`` the tags of all ranks together, else those of this rank.
 
@@ -89,10 +98,7 @@ class RankAgreement:
         if event is not TrainerEvent.RECOVER:
             return facts
         found = self._transport.drive(self._voter.count(facts))
-        if isinstance(found, Facts):
-            return found
-        assert not isinstance(found, Agreed)  # only a meeting after the effects ends so
-        return self._raise(found)
+        return found if isinstance(found, Facts) else self._raise(found)
 
     def decided(
         self, event: TrainerEvent, state: TrainerState, facts: Facts, decision: Decision | tuple[Step, Step]
@@ -133,7 +139,7 @@ class RankAgreement:
         self._vote(Phase.ACTED, error, result)
 
     def undone(self, error: BaseException | None = None) -> None:
-        """Meet after the undo that :meth:`acted` asked for.
+        """Meet after the undo that :meth:`acted` asked for; where ranks are missing there is nothing to meet about.
 
         Args:
             error: why this rank could not go back.
@@ -142,7 +148,8 @@ class RankAgreement:
             RanksFailed: a rank could not go back; every rank is faulted.
             RanksDisagree, RanksMissing, RankFenced, StoreLost: as :meth:`decided`.
         """
-        self._vote(Phase.UNDONE, error, "")
+        if self.seat.connected:
+            self._vote(Phase.UNDONE, error, "")
 
     def close(self) -> None:
         """Leave: whoever waits for this rank finds out."""
@@ -156,13 +163,14 @@ class RankAgreement:
             self._raise(found)
 
     @staticmethod
-    def _raise(found: Disagreed | Failed | Missing | Fenced) -> Never:
+    def _raise(found: Agreed | Disagreed | Failed | Missing | Fenced) -> Never:
         if isinstance(found, Disagreed):
             raise RanksDisagree(found)
         if isinstance(found, Failed):
             raise RanksFailed(found)
         if isinstance(found, Missing):
             raise RanksMissing(found)
+        assert isinstance(found, Fenced)  # who agreed raises nothing
         raise RankFenced(found)
 
 

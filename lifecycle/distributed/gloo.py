@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from lifecycle.distributed.errors import StoreLost
 from lifecycle.distributed.hosting import LOOPBACK, parse_address
@@ -33,7 +34,8 @@ from states.agreement_requests import (
 )
 
 T = TypeVar("T")
-_dist: Any = dist  # its type stubs leave out most of what is used here
+_dist: Any = dist  # type stubs leave out most of what is used here
+_c10d: Any = distributed_c10d
 _SIZE_BYTES: Final = 8
 _SHARED_MAX_BYTES: Final = 1 << 28
 
@@ -113,7 +115,7 @@ class GlooTransport:
 
     def _gather(self, one: Gather) -> bytes:
         held = bytearray(len(one.payload) * self._world)
-        options = _dist.AllgatherOptions()
+        options = _c10d.AllgatherOptions()
         options.timeout = timedelta(seconds=one.timeout_s)
         group = self._up()
         _or_lost(lambda: group._allgather_base(_tensor(held), _tensor(one.payload), options).wait())  # noqa: SLF001
@@ -131,7 +133,7 @@ class GlooTransport:
         return self._broadcast(root, bytearray(payload) if root == self._rank else bytearray(size), timeout_s)
 
     def _broadcast(self, root: int, held: bytearray, timeout_s: float) -> bytes:
-        options = _dist.BroadcastOptions()
+        options = _c10d.BroadcastOptions()
         options.rootRank, options.rootTensor = root, 0
         options.timeout = timedelta(seconds=timeout_s)
         group = self._up()

@@ -269,6 +269,22 @@ def test_whenever_a_rank_is_lost_the_others_come_to_the_same_end(fault: str, ran
     assert ends >= {(True, True)} if fault == "cut" else {(False, False), (True, False)}
 
 
+def test_recover_is_decided_on_the_tags_of_all_ranks() -> None:
+    """What is nearest on one rank need not be what is nearest on another."""
+
+    def counts(number: int) -> Asking[Any]:
+        voter = Voter(Seat(number, 3, 4.0, str(number)))
+        own = Facts(active_tags=3 * (number == 0), paused_tags=3 * (number != 0), scratch_paused=number == 1)
+        newest = yield from voter.newest(100 + number)
+        return newest, (yield from voter.count(own))
+
+    simulation = Simulation([counts(0), counts(1), counts(2)])
+    simulation.run()
+
+    expected = Facts(active_tags=3, paused_tags=6, scratch_paused=True)
+    assert simulation.results == {rank: (102, expected) for rank in range(3)}
+
+
 def test_equal_facts_have_equal_digests_whatever_was_digested_before() -> None:
     """What is remembered only saves time."""
     used = Digester()
