@@ -88,10 +88,9 @@ def demo(
         return
     queue = {"count": adapters, "slots": slots, "reconcile": reconcile}
     memory = {"offload_target": None if offload_target == "none" else offload_target, "strategy": strategy}
-    others = {"model": model, "with_ref": with_ref, "ref": ref, "out": out, "seed": seed}
-    others |= {"engine": engine, "engine_url": engine_url}
+    others = {"model": model, "with_ref": with_ref, "ref": ref, "out": out, "seed": seed, "engine": engine}
     with _errors_told(out):
-        report = _run(_options(adapter or [], turns, **queue, **memory, **others))
+        report = _run(_options(adapter or [], turns, engine_url=engine_url, **queue, **memory, **others))
     _show(report, as_json=json_output)
     if report.disagreeing:
         where = ", ".join(str(one.turn) for one in report.disagreeing)

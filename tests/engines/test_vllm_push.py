@@ -361,7 +361,7 @@ def test_requests_name_whom_they_want_and_what_they_expect(server: FakeVllm) -> 
     server.took()
     for adapter, expected, why in (
         ("", {}, "nobody"),
-        ("b", {}, "valid here are: a"),
+        ("b", {}, "adapter 'b' has no valid version"),
         ("a", {"adapter/a": 19}, "stale"),
     ):
         with pytest.raises(EngineError, match=why):
