@@ -45,6 +45,9 @@ class PushPlan:
         return hashlib.sha256(json.dumps([self.unload, self.send]).encode()).hexdigest()
 
 
+_NOTHING: Final = PushPlan()
+
+
 def plan_push(
     desired: Mapping[str, int], held: Mapping[str, int], *, doubtful: Collection[str] | None = ()
 ) -> PushPlan:
@@ -61,6 +64,8 @@ def plan_push(
     Raises:
         ValueError: a version is no whole number.
     """
+    if not doubtful and doubtful is not None and desired == held:
+        return _NOTHING
     for versions in (desired, held):
         wrong = [group for group, one in versions.items() if not isinstance(one, int) or isinstance(one, bool)]
         if wrong:
@@ -85,4 +90,6 @@ def ahead_of(newest: int, held: Mapping[str, int]) -> tuple[str, ...]:
         newest: the newest id that the trainer has given out.
         held: content group to version, as the engine reports it.
     """
+    if max(held.values(), default=newest) <= newest:
+        return ()
     return tuple(sorted(f"{group} in version {one}" for group, one in held.items() if one > newest))

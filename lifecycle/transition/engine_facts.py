@@ -57,10 +57,11 @@ def _facts(
 ) -> EngineFacts:
     books, held = parts.runtime.engines, dict(report.versions)
     fence, known = books.fences.get(name), books.confirmed.get(name)
-    doubtful: frozenset[str] | None = unpushed | (fence.suspect or frozenset() if fence else frozenset())
-    is_doubted = report.unknown or WEIGHTS in report.discarded or known not in (None, report.instance_id)
-    if is_doubted or (fence is not None and fence.suspect is None):
+    doubtful: frozenset[str] | None = unpushed
+    if report.unknown or WEIGHTS in report.discarded or known not in (None, report.instance_id):
         doubtful = None
+    elif fence is not None:
+        doubtful = None if fence.suspect is None else unpushed | fence.suspect
     plan = plan_push(desired, held, doubtful=doubtful)
     unconfirmed = UNCONFIRMED if known is None and plan.is_empty else ""
     is_resident = WEIGHTS in report.resident
@@ -71,7 +72,7 @@ def _facts(
         extra=plan.unload,
         fenced=fence.because if fence else unconfirmed,
         adapter_slots=report.adapter_slots,
-        discarded=tuple(sorted(report.discarded)),
+        discarded=tuple(sorted(report.discarded)) if report.discarded else (),
         unknown=report.unknown,
         ahead=ahead_of(parts.versions.newest, held),
     )

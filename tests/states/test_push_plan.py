@@ -89,7 +89,7 @@ def test_equal_plans_have_equal_digests_and_others_have_not() -> None:
 def test_a_version_that_is_none_is_an_error_that_names_its_group(wrong: object) -> None:
     """Reports come from other programs."""
     with pytest.raises(ValueError, match=r"the version of adapter/A is .*; a version is a whole number"):
-        plan_push({"adapter/A": 1}, {"adapter/A": wrong})  # type: ignore[dict-item]
+        plan_push({"adapter/A": 2}, {"adapter/A": wrong})  # type: ignore[dict-item]
 
 
 def test_a_plan_for_a_thousand_adapters_takes_milliseconds() -> None:
