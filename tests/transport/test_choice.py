@@ -274,6 +274,18 @@ def test_a_break_of_the_only_transport_is_not_tried_again_in_this_update(process
     assert one.transport._way("one").transport is Transport.HOST_BUFFER
 
 
+def test_an_update_is_not_begun_again_where_no_other_transport_is_left(process: Process) -> None:
+    """It fails and says so; the next pass probes what there is and repairs."""
+    world, ipc = make_world(), FakeIpc(process.shared, fails_at=3)
+    one = RemoteEngine(process, f"E{next(_numbers)}", [by_device_ipc(BUCKET, ipc=ipc, folder=process.shared)])
+    with pytest.raises(TransitionFailed, match="no other is left"):
+        world.trainer.update_weights([one])
+    assert (one.aborts, one.commits) == (1, 0)
+
+    world.trainer.update_weights([one])
+    assert holds_the_trainers_bytes(world, one)
+
+
 def test_ways_are_given_once_each_and_at_least_one(process: Process) -> None:
     """Refused before anything is sent."""
     way = by_host_buffer(BUCKET, folder=process.shared)

@@ -86,6 +86,38 @@ def test_the_same_message_unharmed_is_read(port: LeasedPort, receiver: Receiver)
     assert found == [[0, 1, 2]]
 
 
+def test_a_view_that_is_kept_keeps_the_buffer_until_it_is_gone(port: LeasedPort, receiver: Receiver) -> None:
+    """Other buffers are read meanwhile; the kept bytes stay what they were."""
+    kept: list[Piece] = []
+    message = next(port.parcels([("a", torch.ones(3))]))
+    with pytest.raises(ValueError, match="a view of a transport buffer was kept"):
+        receiver.receive(message, kept.append)
+    later = next(port.parcels([("b", torch.zeros(3))]))
+    receiver.receive(later, lambda piece: None)
+    port.settle()
+    assert later["file"] != message["file"]
+    assert (receiver.let_go(), port.outstanding_bytes()) == (False, 2048)
+    assert kept[0].content.view(torch.float32).tolist() == [1.0] * 3
+    kept.clear()
+
+    assert (receiver.let_go(), port.outstanding_bytes()) == (True, 0)
+
+
+def test_a_file_is_read_as_often_as_it_is_told_of(receiver: Receiver, tmp_path: Path) -> None:
+    """By several ranks, each for itself; one that is no safetensors file is refused."""
+    port = by_file(2048, folder=tmp_path / "files")
+    message = next(port.parcels([("a", torch.arange(3))]))
+    found: list[list[int]] = []
+    for _ in range(2):
+        receiver.receive(message, lambda piece: found.append(piece.content.view(piece.dtype).tolist()))
+    (tmp_path / "files" / message["file"]).write_bytes(b"no tensors")
+    with pytest.raises(Unreadable, match="SafetensorError"):
+        receiver.receive(message, lambda piece: None)
+    port.settle()
+
+    assert found == [[0, 1, 2]] * 2
+
+
 def test_a_link_is_not_followed(port: LeasedPort, receiver: Receiver, tmp_path: Path) -> None:
     """Whoever can put one there would have the receiver read another file."""
     message = next(port.parcels([("a", torch.zeros(3))]))
