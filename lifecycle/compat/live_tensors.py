@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from typing import Final
 
 from torch import Tensor
 
@@ -15,9 +16,12 @@ from lifecycle.compat.errors import FrozenChanged
 from lifecycle.compat.names import FrozenNames, NamedTensors, checked_saver, listed
 from lifecycle.errors import ConfigError, UnreadableTensor
 from lifecycle.saver import Backup, MemorySaver
-from lifecycle.weights.digests import same_bytes, sample
+from lifecycle.weights.digests import BLOCK_BYTES, BLOCKS, same_bytes, sample
 from lifecycle.weights.door import Door
 from lifecycle.weights.snapshots import SnapshotStore
+
+_SAMPLE_BYTES: Final = (BLOCKS + 2) * BLOCK_BYTES
+"""A tensor of no more than that is its own sample."""
 
 _Seen = tuple[int, tuple[int, ...], tuple[int, ...], object, int]
 """Address, shape, strides and dtype of a tensor, and the revision of the saver's books."""
@@ -189,6 +193,8 @@ class LiveTensors:
 
     def _same_sample(self, name: str, copy: Tensor) -> bool:
         own = self.own_bytes(name, name)
+        if own.nbytes <= _SAMPLE_BYTES:
+            return same_bytes(own, copy)
         return sample({name: own}, self._looks) == sample({name: copy}, self._looks)
 
     def _never_paused(self, name: str) -> bool:

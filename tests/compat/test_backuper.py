@@ -261,6 +261,46 @@ def test_a_backup_of_a_frozen_tensor_with_other_bytes_is_refused() -> None:
     assert backuper.backup_tags == ["actor"]
 
 
+def test_each_backup_looks_at_another_sample_of_what_is_frozen() -> None:
+    """A change that one of them misses is found by a later one."""
+    tensors = model()
+    backuper = copies(tensors, frozen=["base"])
+    backuper.backup("actor")
+    tensors["base"][100_000:101_000] += 1
+
+    def back_up_often() -> None:
+        for _ in range(400):
+            backuper.backup("actor")
+
+    with pytest.raises(FrozenChanged):
+        back_up_often()
+
+
+def test_a_frozen_tensor_of_which_no_copy_is_left_is_copied_again() -> None:
+    """Its last tag was released: there is nothing to compare it with."""
+    tensors = model()
+    backuper = copies(tensors, frozen=["base"])
+    backuper.backup("actor")
+    backuper.release("actor")
+
+    assert backuper.backup("actor") == MIB + 4096
+
+
+def test_what_the_source_left_out_meanwhile_is_not_known() -> None:
+    """What was told since says nothing of the time before: it is compared."""
+    tensors = model()
+    backuper = copies(tensors)
+    backuper.backup("actor")
+    lora = tensors.pop("lora")
+    backuper.backup("actor")
+    lora.add_(1)
+    backuper.backup("actor")
+    tensors["lora"] = lora
+    backuper.mark_dirty([])
+
+    assert backuper.backup("actor") == 4096
+
+
 def test_what_is_told_is_not_compared() -> None:
     """The named are copied as they are, the others are taken for what they were, until the next backup."""
     tensors = model()

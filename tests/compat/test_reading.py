@@ -131,10 +131,18 @@ def test_a_stream_looks_again_when_a_tensor_s_turn_comes(arena: HostArena) -> No
 def test_a_backup_that_goes_while_it_is_looked_up_is_looked_for_again(
     arena: HostArena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread has resumed the tag: the tensor is live now."""
+    """Another thread has resumed the tag, once for good, and once to pause it again."""
     named = {"a": torch.ones(2)}
     arena.place(named, "default", Backup.CPU)
     arena.pause("default")
+
+    def resumed_and_paused(_: Tensor) -> None:
+        monkeypatch.undo()
+        arena.resume("default")
+        arena.pause("default")
+
+    monkeypatch.setattr(arena, "host_backup", resumed_and_paused)
+    assert maybe_get_cpu_backup(named["a"], arena).tolist() == [1, 1]
     monkeypatch.setattr(arena, "host_backup", lambda _: arena.resume("default"))
 
     assert maybe_get_cpu_backup(named["a"], arena) is named["a"]
