@@ -401,6 +401,40 @@ def test_greedy_tokens_are_answered_while_paused_and_the_pause_stays(server: Fak
         engine.greedy("b", [[1]], 2)
 
 
+def test_a_server_that_is_left_serves_on_without_our_adapters(server: FakeVllm) -> None:
+    """Also one that never proved its base: it is not ours to shut."""
+    engine, stranger = engine_on(server), engine_on(server, held_base=None)
+    engine.report()
+    stranger.report()
+    push(engine, payload())
+    engine.close()
+    left = (dict(server.adapters), server.is_paused)
+    stranger.close()
+
+    assert left == ({}, False)
+    assert not server.is_paused
+
+
+def test_a_server_that_is_left_asleep_or_dead_loses_the_files_all_the_same(server: FakeVllm) -> None:
+    """What it can unload it unloads; nothing is raised."""
+    engine = engine_on(server)
+    engine.report()
+    push(engine, payload())
+    root = engine._files.root
+    engine.release(["weights", "kv_cache"])
+    engine.close()
+    asleep = dict(server.adapters), list(root.iterdir())
+    other = engine_on(server)
+    server.hook = _nobody
+    other.close()
+
+    assert asleep == ({}, [])
+
+
+def _nobody(_: str) -> None:
+    raise httpx.ConnectError("nobody")
+
+
 @pytest.mark.parametrize(
     ("prompts", "count", "heat"), [([], 1, 1.0), ([[]], 1, 1.0), ([[1]], 0, 1.0), ([[1]], 1, -1.0)]
 )

@@ -48,3 +48,4 @@ def test_the_demo_refuses_a_server_with_another_model(server: RunningServer, tmp
 
     assert done.returncode == 1
     assert "its base is not the trainer's" in done.stderr
+    assert httpx.get(f"{server.url}/is_sleeping").json() == {"is_sleeping": False}

@@ -89,17 +89,22 @@ class VllmEngine(VllmMemory):
     def close(self) -> None:
         """Leave the server: it serves none of our adapters any more, as far as it answers, and their files are gone.
 
-        If it is awake and was not paused by :meth:`pause`, it admits requests again.
+        Whether it admits requests is as before, unless that would be to serve a base that was not proven.
         """
         with self._lock:
             try:
-                self.begin_update()
-                for name in sorted(self._served.names()):
-                    self.unload_adapter(name)
-                self.commit_update()
+                self._probe()
+                if self._served.names():
+                    self._unload_all()
             except EngineError as error:
                 self._leave_asleep(error)
             self._http.close()
+
+    def _unload_all(self) -> None:
+        self.begin_update()
+        for name in sorted(self._served.names()):
+            self.unload_adapter(name)
+        self.commit_update()
 
     def _leave_asleep(self, because: EngineError) -> None:
         try:
