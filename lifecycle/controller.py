@@ -281,8 +281,10 @@ class TrainerLifecycle(Serving):
 
         Raises:
             EventRefused: on entering, when no order fits (or not the one that is asked for). No step was taken.
+            EngineUnconfirmed: on entering, when an engine answers the probe otherwise; everything was put back.
         """
-        return self._turn_to(self, checked(engines), memory_peak)
+        found = checked(engines)
+        return self._verified(self._turn_to(self, found, memory_peak), found)
 
     def _send(
         self,

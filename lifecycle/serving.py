@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -146,6 +147,20 @@ class Serving(Referring):
                 if report is not None and self._standing(facts, report).is_routable:
                     self._verify(one, report)
             return {one.name: self._standing(*facts_of(self._parts, one, desired)) for one in found}
+
+    @contextmanager
+    def _verified(self, turn: AbstractContextManager[None], engines: tuple[RolloutEngine, ...]) -> Iterator[None]:
+        """The turn to the engines; with a probe, those that could not be asked at the push are asked once they can be.
+
+        Raises:
+            EngineUnconfirmed: one answers otherwise. The turn is over then.
+        """
+        with turn:
+            if self._recorder is not None:
+                standings = self.verify_engines(engines).values()
+                for fenced in (one for one in standings if one.serves is Serves.FENCED):
+                    raise EngineUnconfirmed(fenced.engine, fenced.because[0])
+            yield
 
     def _start_probing(self, model: nn.Module, probe: GreedyProbe | None) -> None:
         """Record greedy tokens after each commit that leaves the actor awake.

@@ -297,6 +297,22 @@ def test_an_engine_that_fails_a_later_verification_is_fenced_and_pushed_again(ma
     assert world.trainer.serving([world.engine])["E0"].is_routable
 
 
+def test_a_hand_over_probes_the_engines_before_its_block_begins(make: Callable[..., World]) -> None:
+    """When their key/value memory is there again; if one answers otherwise nobody is served, and everybody is back."""
+    world = make()
+    world.engine.release(["kv_cache", "weights"])
+    with world.trainer.handoff([world.engine]):
+        found = world.trainer.serving([world.engine])["E0"]
+        assert (found.serves, set(found.verified.values())) == (Serves.CURRENT, {"probe"})
+    world.train()
+    world.engine.__class__ = Lazy
+    with pytest.raises(EngineUnconfirmed, match="adapter/a"), world.trainer.handoff([world.engine]):
+        pytest.fail("the block must not run")
+
+    assert world.trainer.state is TrainerState.AWAKE
+    assert "kv_cache" in world.engine.report().released
+
+
 def test_tokens_that_were_recorded_on_another_base_verify_nothing(make: Callable[..., World]) -> None:
     """Mutable buffers count by what they hold, not by their id, which changes with every step."""
     world = make(frozen=())
