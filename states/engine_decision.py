@@ -85,7 +85,7 @@ def decide_engine(
         raise TableError(chosen[1].name, f"holds together with {chosen[0].name}")
     if not chosen:
         missed = tuple(verdict for _, selected in asked for verdict in selected if not verdict.holds)
-        return EngineRefusal(ask, memory.state, missed or (_no_row(memory),))
+        return EngineRefusal(ask, memory.state, missed or (_no_row(memory, ask, table),))
     row = chosen[0]
     verdicts = tuple(guard(memory, ask) for guard in row.guards)
     if not all(verdicts):
@@ -94,8 +94,10 @@ def decide_engine(
     return EngineStep(ask, row.target, moves, _is_settled(memory, row, moves), verdicts)
 
 
-def _no_row(memory: EngineMemory) -> Verdict:
-    because = f"it is {memory.state}" + (f": {memory.because}" if memory.state is EngineState.LOST else "")
+def _no_row(memory: EngineMemory, ask: EngineAsk, table: tuple[EngineRow, ...]) -> Verdict:
+    leaves = ", ".join(dict.fromkeys(row.source for row in table if row.event is ask.event))
+    lost = f"what it holds is unknown: {memory.because}; " if memory.state is EngineState.LOST else ""
+    because = f"{lost}{ask.event} is asked while it is {leaves}"
     return Verdict("the-event-leaves-this-state", holds=False, because=because, remedy=REMEDIES[memory.state])
 
 

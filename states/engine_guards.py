@@ -107,7 +107,7 @@ def the_adapter_has_a_version(memory: EngineMemory, ask: EngineAsk) -> Answer:
     """The adapter that a request names was committed and nothing has undone that since."""
     held = ask.adapter in ("", BASE_ONLY) or adapter_group(ask.adapter) in dict(memory.versions)
     loaded = ", ".join(memory.adapters()) or "none"
-    because = f"adapter {ask.adapter!r}, valid here are: {loaded}"
+    because = f"adapter {ask.adapter!r} has {'a' if held else 'no'} valid version here, loaded are: {loaded}"
     return held, because, "push it, or ask for BASE_ONLY"
 
 

@@ -116,7 +116,7 @@ TAG_TABLE: Final[tuple[TagRow, ...]] = (
 """Every move of a tag: a tag is resumed only if it was released, and released only if it is resident."""
 
 REMEDIES: Final[Mapping[EngineState, str]] = {
-    _S.OPEN: "pause it first: requests may be running",
+    _S.OPEN: "pause it first, then begin an update for what writes",
     _S.PAUSED: "begin an update for what writes, unpause it for what serves",
     _S.UPDATING: "commit or abort the open update first",
     _S.LOST: "ask it what it holds first: report() probes it",

@@ -72,10 +72,13 @@ def _grouped(rows: Iterable[EngineRow]) -> Iterator[tuple[EngineRow, list[str], 
     """Rows that differ in nothing but where they leave from, put together."""
     found: dict[tuple[object, ...], list[EngineRow]] = {}
     for row in rows:
-        target = "(same)" if row.source is row.target else str(row.target)
-        found.setdefault((row.event, target, row.when, row.guards), []).append(row)
-    for (_, target, *_), same in found.items():
-        yield same[0], [str(row.source) for row in same], str(target)
+        found.setdefault((row.event, _target(row), row.when, row.guards), []).append(row)
+    for same in found.values():
+        yield same[0], [str(row.source) for row in same], _target(same[0])
+
+
+def _target(row: EngineRow) -> str:
+    return "(same)" if row.source is row.target else str(row.target)
 
 
 def _code(guards: Iterable[EngineGuard]) -> str:

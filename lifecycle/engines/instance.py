@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lifecycle.engines.content import Content
+from lifecycle.engines.content import Coverage
 from lifecycle.engines.kv_pool import KvPool, KvPoolFullError
 from lifecycle.engines.lora_slots import BadPayloadError, LoraSlots
 from lifecycle.engines.protocol import AdapterPayload
 from lifecycle.engines.sampling import Rollout, sample
 from lifecycle.engines.sent_as import SentAs
-from lifecycle.engines.verifying import BASE_ONLY
 from lifecycle.errors import EngineError
 from states import adapter_group
 
@@ -62,7 +61,7 @@ class Instance:
         self._known_as = _every_name(model, self.base)
         self.device = next(iter(self.base.values())).device
         self.pool = KvPool(kv_cache_bytes, self.device)
-        self.content = Content(self.base)
+        self.covered = Coverage(self.base)
         self._sent = SentAs()
 
     def weights(self) -> dict[str, Tensor]:
@@ -88,10 +87,14 @@ class Instance:
         with torch.no_grad():
             into.copy_(value)
         self._sent.base(group, name, value.dtype, into)
-        self.content.wrote(group, own_name)
+        self.covered.wrote(group, own_name)
 
     def load_adapter(self, payload: AdapterPayload, before_write: Callable[[], None]) -> None:
         """Check an adapter whole, then copy it into its slot.
+
+        Args:
+            payload: the adapter.
+            before_write: called when it was checked and before the first byte is written.
 
         Raises:
             EngineError: it does not fit, or no slot is free. The slot is as it was.
@@ -101,7 +104,6 @@ class Instance:
         except BadPayloadError as error:
             raise EngineError(self._engine, f"adapter {payload.name}: {error}; nothing was written") from error
         slot = self._slot_for(payload.name)
-        self.content.touch(adapter_group(payload.name), payload.version)
         self._sent.forget(adapter_group(payload.name))
         before_write()
         self._lora.write(slot, factors, payload.alpha / payload.rank)
@@ -109,23 +111,22 @@ class Instance:
 
     def drop_adapter(self, name: str) -> None:
         """Free the adapter's slot; the next tenant overwrites all of it."""
-        self.content.drop(adapter_group(name))
         self._slot_of.pop(name, None)
 
     def checksums(self, group: str) -> dict[str, str] | None:
-        """SHA-256 of what lies in the engine, in the names and dtypes it was sent in; None where it has no version."""
-        return self._sent.checksums(group) if group in self.content.versions() else None
+        """SHA-256 of what lies in the engine, in the names and dtypes it was sent in; None of what was never sent."""
+        return self._sent.checksums(group)
 
-    def give_up(self) -> None:
-        """Abort the open update, if there is one."""
-        groups = self.content.abort()
+    def give_up(self, groups: Iterable[str]) -> None:
+        """These groups were touched by an update that is aborted: adapters among them lose their slot."""
+        self.covered.abort()
         for name in self.adapters():
             if adapter_group(name) in groups:
                 self.drop_adapter(name)
 
     def discard(self, backup: Callable[[Tensor], Tensor | None]) -> None:
-        """Every version is gone, and no old byte of the base can be taken for a valid one."""
-        self.content.clear()
+        """Every byte is gone, and no old byte of the base can be taken for a valid one."""
+        self.covered.clear()
         self._slot_of.clear()
         for tensor in self.base.values():
             held = backup(tensor)
@@ -138,37 +139,24 @@ class Instance:
         Raises:
             EngineError: naming some that were not.
         """
-        missing = self.content.uncovered(with_pending=with_pending)
+        missing = self.covered.missing(with_pending=with_pending)
         if missing:
             some = ", ".join(missing[:3])
             why = f"content undefined: {len(missing)} base tensor(s) were not pushed ({some}); push the base first"
             raise EngineError(self._engine, why)
 
-    def need_adapter(self, adapter: str) -> None:
-        """Refuse an adapter without a valid version.
+    def answer(self, prompts: Tensor, adapter: str, served: Mapping[str, int], **how: Any) -> Rollout:
+        """Generate. Everything was checked before.
 
-        Raises:
-            EngineError: it has none.
-        """
-        if adapter == BASE_ONLY or adapter_group(adapter) in self.content.versions():
-            return
-        held = ", ".join(self.adapters()) or "none"
-        why = f"adapter {adapter!r} has no valid version here, loaded are: {held}; push it, or ask for BASE_ONLY"
-        raise EngineError(self._engine, why)
-
-    def served(self, adapter: str) -> dict[str, int]:
-        """Versions of everything that an answer under this adapter depends on, sorted by group."""
-        own, any_adapter = adapter_group(adapter), adapter_group("")
-        held = sorted(self.content.versions().items())
-        return {group: version for group, version in held if group == own or not group.startswith(any_adapter)}
-
-    def answer(self, prompts: Tensor, adapter: str, **how: Any) -> Rollout:
-        """Generate; *how* is as in :func:`~lifecycle.engines.sampling.sample`. Everything was checked before.
+        Args:
+            prompts: int64, ``[batch, tokens]``.
+            adapter: whose answer it is.
+            served: the versions that it depends on, sorted by group.
+            how: as in :func:`~lifecycle.engines.sampling.sample`.
 
         Raises:
             EngineError: the key/value buffer is too small.
         """
-        served = self.served(adapter)
         identity = (adapter, tuple(served.items()), tuple(prompts.shape), prompts.cpu().numpy().tobytes())
         capacity = prompts.shape[1] + int(how["max_new_tokens"])
         cache, held = self.pool.lay_out(identity, self._layers, prompts.shape[1], capacity)
@@ -181,7 +169,7 @@ class Instance:
         except BaseException:
             self.pool.forget()
             raise
-        return Rollout(tokens, logprobs, adapter, served, self.id)
+        return Rollout(tokens, logprobs, adapter, dict(served), self.id)
 
     def _slot_for(self, name: str) -> int:
         if name not in self._slot_of:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lifecycle.engines import RolloutEngine
 from lifecycle.engines.local import BASE_ONLY, TAGS, LocalEngine
-from lifecycle.errors import EngineError
+from lifecycle.errors import EngineError, SaverError
 from lifecycle.saver import Backup
 from lifecycle.saver.arena import HostArena
 from tests.engines.world import adapter, base_of, llama, push
@@ -86,7 +86,7 @@ def test_a_half_awake_engine_refuses_to_generate(engine: LocalEngine, prompts: T
     """One released tag is enough, and the message names it. FB-15."""
     push(engine, base=1)
     engine.release([tag])
-    with pytest.raises(EngineError, match=f"{tag} released"):
+    with pytest.raises(EngineError, match=f"not resident: {tag}"):
         engine.generate(prompts, BASE_ONLY, max_new_tokens=2)
 
 
@@ -94,10 +94,67 @@ def test_a_sleeping_engine_refuses_an_update(engine: LocalEngine) -> None:
     """A push into released memory is refused before the first byte. FB-04."""
     push(engine, base=1)
     engine.release(["weights"])
-    with pytest.raises(EngineError, match="weights released"):
+    with pytest.raises(EngineError, match="weights is released"):
         engine.begin_update()
 
     assert engine.report().versions == {"frozen-base": 1}
+
+
+def test_weights_come_back_before_a_push_and_the_cache_after_it(engine: LocalEngine, prompts: Tensor) -> None:
+    """The order that leaves the most room: resume the weights, push, resume the cache, serve. FB-04."""
+    push(engine, adapter("a", 2, seed=1), base=1)
+    engine.generate(prompts, "a", max_new_tokens=2, seed=0)
+    engine.release(TAGS)
+    engine.resume(["weights"])
+    push(engine, adapter("a", 3, seed=3))
+    engine.resume(["kv_cache"])
+
+    assert engine.generate(prompts, "a", max_new_tokens=2).versions == {"frozen-base": 1, "adapter/a": 3}
+
+
+@pytest.mark.parametrize("call", ["release", "resume"])
+def test_memory_does_not_move_under_an_open_update(engine: LocalEngine, arena: HostArena, call: str) -> None:
+    """Refused, and the update of whoever is sending can still be committed. FB-04."""
+    push(engine, base=1)
+    before = arena.usage()
+    engine.begin_update()
+    with pytest.raises(EngineError, match="commit or abort the open update first"):
+        getattr(engine, call)(["kv_cache", "weights"])
+    engine.load_adapter(adapter("a", 2, seed=1))
+    engine.commit_update()
+
+    assert engine.report().versions == {"frozen-base": 1, "adapter/a": 2}
+    assert arena.usage() == before
+
+
+def test_a_report_tells_a_mirror_from_bytes_that_are_gone(engine: LocalEngine) -> None:
+    """The cache never has a mirror; the weights have one unless they are discarded, also later. FB-12."""
+    push(engine, base=1)
+    engine.release(TAGS)
+    mirrored = engine.report()
+    engine.release(["weights"], discard=True)
+    gone = engine.report()
+
+    assert (mirrored.discarded, mirrored.versions) == (frozenset({"kv_cache"}), {"frozen-base": 1})
+    assert (gone.discarded, gone.versions) == (frozenset(TAGS), {})
+
+
+def test_a_release_that_fails_half_way_is_reported_as_it_is(make_engine: Callable[..., LocalEngine]) -> None:
+    """What was given back before the saver failed is released, the rest is resident. FB-13."""
+
+    class Stuck(HostArena):
+        def pause(self, tag: str) -> None:
+            if tag.endswith("weights"):
+                raise SaverError(tag, "stuck")
+            super().pause(tag)
+
+    device = Stuck()
+    engine = make_engine(saver=device)
+    with pytest.raises(EngineError, match="stuck"):
+        engine.release(TAGS)
+
+    assert (engine.report().resident, engine.report().released) == (frozenset({"weights"}), frozenset({"kv_cache"}))
+    device.close()
 
 
 def test_content_survives_a_release(engine: LocalEngine, prompts: Tensor) -> None:
