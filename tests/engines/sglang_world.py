@@ -46,8 +46,13 @@ def right(seed: int, payload: AdapterPayload | None = None, count: int = 4) -> t
 
 def engine_at(host: SglangHost, **how: Any) -> SglangEngine:
     """A client that does not wait long."""
-    settings: dict[str, Any] = {"timeout_s": 20.0, "slow_s": 20.0, "drain_s": 0.1, "at_start": {FROZEN_BASE: 1}}
-    settings["client"] = CLIENT
+    settings: dict[str, Any] = {
+        "timeout_s": 20.0,
+        "slow_s": 20.0,
+        "drain_s": 0.1,
+        "at_start": {FROZEN_BASE: 1},
+        "client": CLIENT,
+    }
     return SglangEngine("E0", host.url, **(settings | how))
 
 
