@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, Self
 
-from states.agreement_digest import DIGEST_BYTES, Digester, digest_of
+from states.agreement_digest import DIGEST_BYTES, Digester
 from states.decision import Decision, NoChange, Refusal, Step
 from states.facts import Facts
 from states.names import TrainerEvent, TrainerState
@@ -22,7 +23,10 @@ from states.verdict import NotABool, Verdict
 
 ABOUT: Final = ("event", "state", "decision")
 """What ranks must have alike besides the shared facts: what is asked, where they are, and what they would do."""
-NAMES: Final = (*ABOUT, *Facts().shared())
+_SHARED: Final = tuple(Facts().shared())
+_shared_of: Final = attrgetter(*_SHARED)
+NAMES: Final = (*ABOUT, *_SHARED)
+_ALIKE: Final = ("event", "state", *_SHARED)
 SCHEMA: Final = sha256(",".join(NAMES).encode()).digest()[:4]
 """Ranks that know other facts run another version of this library."""
 
@@ -115,7 +119,7 @@ class Proposal:
 
     def entries(self) -> dict[str, object]:
         """Everything that must be alike, by name, in the order of :data:`NAMES`."""
-        return {"event": self.event, "state": self.state, "decision": self.told(), **self.facts.shared()}
+        return dict(zip(NAMES, (self.event, self.state, self.told(), *_shared_of(self.facts)), strict=True))
 
     def told(self) -> object:
         """The decision as ranks compare it. A refusal may be one rank's own, so it is compared with nothing.
@@ -140,9 +144,8 @@ class Proposal:
     def ballot(self, digester: Digester, generation: int, sequence: int) -> Ballot:
         """The ballot of this proposal."""
         told = self.told()
-        alike = {"event": self.event, "state": self.state, **self.facts.shared()}
-        facts = sha256(digester.table(alike)).digest()
-        decision = _NONE if told is None else digest_of(told)
+        facts = sha256(digester.table(_ALIKE, (self.event, self.state, *_shared_of(self.facts)))).digest()
+        decision = _NONE if told is None else digester.entry("decision", told).ljust(DIGEST_BYTES, b"\0")
         return Ballot(Phase.DECIDED, self.said(), generation, sequence, facts=facts, decision=decision)
 
     def verdicts(self) -> tuple[Verdict, ...]:

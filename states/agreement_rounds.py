@@ -132,7 +132,7 @@ class Voter:
 
     def _explain(self, proposal: Proposal, acting: list[int], left_s: float) -> Asking[Disagreed]:
         entries = proposal.entries()
-        table = self.digester.table(entries)
+        table = self.digester.table(tuple(entries), tuple(entries.values()))
         held = yield Gather(table, left_s)
         tables = [held[at : at + len(table)] for at in range(0, len(held), len(table))]
         facts = unlike(tables, acting)
