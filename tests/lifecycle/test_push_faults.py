@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
+from torch import Tensor
 
 from lifecycle import EventRefused, Moved, TransitionFailed
 from lifecycle.serving import Serves
@@ -170,3 +171,30 @@ def test_adapters_are_pushed_once_one_engine_has_committed_them() -> None:
     with pytest.raises(TransitionFailed):
         world.trainer.update_weights(engines)
     assert world.host.pushes == []
+
+
+def test_what_a_failed_push_has_touched_is_sent_again_whatever_the_engine_says_of_it() -> None:
+    """One that moves its versions before the commit, and forgets to take them back in the abort (FB-54)."""
+
+    class Hasty(TornEngine):
+        def _write(self, group: str, version: int, tensors: Mapping[str, Tensor], mode: str) -> None:
+            try:
+                super()._write(group, version, tensors, mode)
+            finally:
+                self.versions[group] = version
+
+        def abort_update(self) -> None:
+            self.calls.append("abort")
+
+    world, engine = make_world(), Hasty()
+    world.trainer.update_weights([engine])
+    world.train("A")
+    engine.calls.clear()
+    engine.fails = {5: "in the middle"}
+    with pytest.raises(TransitionFailed, match="in the middle of adapter/A"):
+        world.trainer.update_weights([engine])
+    assert engine.versions == world.trainer.versions
+
+    engine.fails = {}
+    repair(world, [engine])
+    assert engine.writes() == ["begin", "base:buffers", "adapter/A", "commit"]
