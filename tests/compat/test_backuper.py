@@ -266,7 +266,7 @@ def test_each_backup_looks_at_another_sample_of_what_is_frozen() -> None:
     tensors = model()
     backuper = copies(tensors, frozen=["base"])
     backuper.backup("actor")
-    tensors["base"][100_000:101_000] += 1
+    tensors["base"][100_000] += 1
 
     def back_up_often() -> None:
         for _ in range(400):
@@ -274,6 +274,16 @@ def test_each_backup_looks_at_another_sample_of_what_is_frozen() -> None:
 
     with pytest.raises(FrozenChanged):
         back_up_often()
+
+
+def test_of_a_small_frozen_tensor_every_byte_is_looked_at() -> None:
+    """It is no larger than a sample."""
+    tensors = model()
+    backuper = copies(tensors, frozen=["lora"])
+    backuper.backup("actor")
+    tensors["lora"][517] += 1
+    with pytest.raises(FrozenChanged, match="lora"):
+        backuper.backup("actor")
 
 
 def test_a_frozen_tensor_of_which_no_copy_is_left_is_copied_again() -> None:
