@@ -10,6 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
+from functools import lru_cache
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Final, NamedTuple, Self
@@ -96,9 +97,10 @@ class Ballot(NamedTuple):
         return cls._make(_BALLOT.unpack(held))
 
 
-def unpack_all(held: bytes) -> list[Ballot]:
+@lru_cache(maxsize=2)
+def unpack_all(held: bytes) -> tuple[Ballot, ...]:
     """The ballots of all ranks."""
-    return [Ballot.unpack(held[at : at + BALLOT_BYTES]) for at in range(0, len(held), BALLOT_BYTES)]
+    return tuple(Ballot.unpack(held[at : at + BALLOT_BYTES]) for at in range(0, len(held), BALLOT_BYTES))
 
 
 @dataclass(frozen=True, slots=True)

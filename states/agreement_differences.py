@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from states.agreement import NAMES, Difference
@@ -17,13 +19,16 @@ _KEYS: Final = ("group", "name", "holder")
 _ABSENT: Final = "(nothing)"
 
 
-def unlike(tables: Sequence[bytes], compared: Sequence[int]) -> dict[str, list[tuple[int, ...]]]:
+@lru_cache(maxsize=2)
+def unlike(held: bytes, size: int, compared: tuple[int, ...]) -> dict[str, list[tuple[int, ...]]]:
     """The facts that differ: name to the ranks of each value, the most numerous first.
 
     Args:
-        tables: of every rank the digests of :data:`NAMES`, one after another.
+        held: the tables of all ranks: of each the digests of :data:`NAMES`, one after another.
+        size: of one table, in bytes.
         compared: the ranks whose decision counts; others refuse.
     """
+    tables = [held[at : at + size] for at in range(0, len(held), size)]
     found: dict[str, list[tuple[int, ...]]] = {}
     for index, name in enumerate(NAMES):
         entry = slice(index * ENTRY_BYTES, (index + 1) * ENTRY_BYTES)
@@ -50,6 +55,22 @@ def tellers(facts: Mapping[str, Sequence[tuple[int, ...]]]) -> tuple[int, ...]:
     """One rank for each value, as far as few can tell all of them."""
     found = dict.fromkeys(ranks[0] for groups in facts.values() for ranks in groups)
     return tuple(sorted(tuple(found)[:TOLD_MAX]))
+
+
+@lru_cache(maxsize=2)
+def explained(
+    held: bytes, size: int, compared: tuple[int, ...], answers: tuple[bytes, ...]
+) -> tuple[tuple[Difference, ...], int]:
+    """The :func:`differences` of what was exchanged.
+
+    Args:
+        held: as of :func:`unlike`, as are *size* and *compared*.
+        size: of one table.
+        compared: the ranks whose decision counts.
+        answers: of the :func:`tellers`, in their order, as JSON.
+    """
+    facts = unlike(held, size, compared)
+    return differences(facts, dict(zip(tellers(facts), map(json.loads, answers), strict=True)))
 
 
 def differences(

@@ -13,6 +13,7 @@ DIGEST_BYTES: Final = 32
 ENTRY_BYTES: Final = 16
 """Of one fact in the table that is exchanged when ranks differ."""
 _BLOCK: Final = 64
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 def plain(value: object) -> Any:
@@ -40,7 +41,7 @@ def plain(value: object) -> Any:
 
 def text_of(value: object) -> str:
     """The one line of text that stands for a value."""
-    return json.dumps(plain(value), sort_keys=True, separators=(",", ":"))
+    return _ENCODER.encode(plain(value))
 
 
 def digest_of(value: object) -> bytes:

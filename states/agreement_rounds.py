@@ -22,7 +22,7 @@ from states.agreement import (
     refusal_told,
     unpack_all,
 )
-from states.agreement_differences import TOLD_MAX, differences, groups_of, tellers, unlike
+from states.agreement_differences import TOLD_MAX, differences, explained, groups_of, tellers, unlike
 from states.agreement_digest import Digester, digest_of, plain
 from states.agreement_requests import Asking, Gather, Share
 from states.decision import Refusal
@@ -79,7 +79,7 @@ class Voter:
         """
         tags = facts.active_tags, facts.paused_tags, int(facts.scratch_paused)
         found = yield from self._compare(Ballot(Phase.COMPARED, Said.NOTHING, 0, 0, 0, *tags))
-        if not isinstance(found, list):
+        if not isinstance(found, tuple):
             return found
         return replace(
             facts,
@@ -91,13 +91,13 @@ class Voter:
     def newest(self, version: int) -> Asking[int | Voted]:
         """The largest of the ranks' version ids: new ones begin above it, so that they are alike on all."""
         found = yield from self._compare(Ballot(Phase.COMPARED, Said.NOTHING, 0, 0, version))
-        return max(one.version for one in found) if isinstance(found, list) else found
+        return max(one.version for one in found) if isinstance(found, tuple) else found
 
-    def _compare(self, told: Ballot) -> Asking[list[Ballot] | Voted]:
+    def _compare(self, told: Ballot) -> Asking[tuple[Ballot, ...] | Voted]:
         seat = self.seat
         seat.sequence += 1
 
-        def talk(left_s: float) -> Asking[list[Ballot] | Disagreed]:
+        def talk(left_s: float) -> Asking[tuple[Ballot, ...] | Disagreed]:
             own = told._replace(generation=seat.generation, sequence=seat.sequence)
             ballots = unpack_all((yield Gather(own.pack(), left_s)))
             unlike_place = _unlike_place(seat, ballots)
@@ -134,17 +134,16 @@ class Voter:
         entries = proposal.entries()
         table = self.digester.table(tuple(entries), tuple(entries.values()))
         held = yield Gather(table, left_s)
-        tables = [held[at : at + len(table)] for at in range(0, len(held), len(table))]
-        facts = unlike(tables, acting)
+        facts = unlike(held, len(table), tuple(acting))
         chosen = tellers(facts)
-        told = json.dumps({name: plain(entries[name]) for name in facts}).encode()
+        tells = self.seat.rank in chosen
+        told = json.dumps({name: plain(entries[name]) for name in facts}).encode() if tells else b""
         answers = yield Share(chosen, told, left_s)
-        values = {rank: json.loads(one) for rank, one in zip(chosen, answers, strict=True)}
-        found, more = differences(facts, values)
+        found, more = explained(held, len(table), tuple(acting), answers)
         return Disagreed(self.seat.sequence, str(proposal.event), found, more)
 
     def _refuse(
-        self, proposal: Proposal, ballots: list[Ballot], refusing: tuple[int, ...], left_s: float
+        self, proposal: Proposal, ballots: tuple[Ballot, ...], refusing: tuple[int, ...], left_s: float
     ) -> Asking[Declined]:
         own = proposal.decision if isinstance(proposal.decision, Refusal) else None
         is_alike = len(refusing) == len(ballots) and not _ranks_that_say(ballots, Said.REFUSES_BY_ITSELF)
@@ -181,11 +180,11 @@ class Voter:
         return Failed(reasons, failed)
 
 
-def _ranks_that_say(ballots: list[Ballot], said: Said) -> tuple[int, ...]:
+def _ranks_that_say(ballots: tuple[Ballot, ...], said: Said) -> tuple[int, ...]:
     return tuple(rank for rank, one in enumerate(ballots) if one.said & said)
 
 
-def _unlike_place(seat: Seat, ballots: list[Ballot]) -> tuple[Difference, ...]:
+def _unlike_place(seat: Seat, ballots: tuple[Ballot, ...]) -> tuple[Difference, ...]:
     """Ranks that run another library, or are at another place of the run. They go on from the furthest."""
     looked = (
         (_LIBRARY, [one.schema.hex() for one in ballots]),

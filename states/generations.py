@@ -32,6 +32,7 @@ _GRACE_MAX_S: Final = 2.0
 _LEFT_MIN_S: Final = 0.05
 _WAIT_S: Final = 0.02
 _RANKS_A_WAIT: Final = 256
+_STAND_BY: Final = 8
 
 
 @dataclass
@@ -132,10 +133,18 @@ def meet(seat: Seat, phase: Phase, talk: Callable[[float], Asking[T]]) -> Asking
     return seat.fenced
 
 
-def _is_late(seat: Seat, started: float) -> Asking[bool]:
-    """Whether what is left of the time is needed to tell the others."""
+def _is_late(seat: Seat, started: float, order: int = 1) -> Asking[bool]:
+    """Whether what is left of the time is needed to tell the others.
+
+    Args:
+        seat: this rank's place.
+        started: when it came.
+        order: which one it was. The first finds out who is missing, and a few stand by, one after another: the store
+            would not bear it if thousands asked for all keys at once.
+    """
     now: float = yield Now()
-    return now >= started + seat.timeout_s - seat.grace_s / 2
+    waits_s = seat.grace_s / 2 * min(order - 1, _STAND_BY) / _STAND_BY
+    return now >= started + seat.timeout_s - seat.grace_s / 2 + waits_s
 
 
 def _left(seat: Seat, started: float) -> Asking[float]:
@@ -160,13 +169,13 @@ def _join(seat: Seat, started: float) -> Asking[Missing | Fenced | None]:
         seat.generation += 1
     yield Put(seat.key("lost", seat.rank), "")
     yield Put(seat.key("passed", seat.rank), "")
-    count = yield Count(seat.key("here"))
+    count = order = yield Count(seat.key("here"))
     while count < seat.world:
         here, verdict = yield Look((seat.key("here"), seat.key("verdict")))
         if verdict is not None:
             return _sentence(seat, json.loads(verdict), (yield Now()) - started)
         count = int(here)
-        if count < seat.world and (yield from _is_late(seat, started)):
+        if count < seat.world and (yield from _is_late(seat, started, order)):
             came = yield Look(seat.keys("joined"))
             missing = [rank for rank, one in enumerate(came) if one is None]
             found = {"missing": missing, "sequence": seat.sequence, "committed": -1, "again": False}
@@ -186,12 +195,12 @@ def _settle(seat: Seat, place: _Place, started: float) -> Asking[Agreed | Missin
     yield Disconnect()
     seat.connected = False
     yield Put(seat.key("lost", seat.rank), str(place))
-    count = yield Count(seat.key("losers"))
-    is_first = count == 1
+    order: int = yield Count(seat.key("losers"))
+    is_last = order == seat.world
     while True:
         verdict = yield from _verdict(seat)
-        is_late = yield from _is_late(seat, started)
-        if verdict is None and (is_late or is_first or count == seat.world):
+        is_late = yield from _is_late(seat, started, order)
+        if verdict is None and (is_late or is_last or order == 1):
             verdict = yield from _weigh(seat, is_late=is_late)
         if verdict is not None:
             if place.phase == Phase.ACTED and verdict["committed"] >= place.sequence:
@@ -201,7 +210,7 @@ def _settle(seat: Seat, place: _Place, started: float) -> Asking[Agreed | Missin
             if goes_on and seat.rank not in verdict["missing"]:
                 return None
             return _sentence(seat, verdict, (yield Now()) - started)
-        count = 0
+        is_last = False
         yield Pause(seat.wait_s)
 
 
