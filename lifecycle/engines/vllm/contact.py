@@ -62,7 +62,6 @@ class VllmContact:
         self._generate_timeout_s = generate_timeout_s
         self._lock = RLock()
         self._is_wanted_open = True
-        self._is_held_back = False
         self._certain: dict[str, TagState] = {}
 
     @property
@@ -98,8 +97,6 @@ class VllmContact:
         self._served.seen(models)
         self._base_model = models.base
         is_known = self._info.instance_id == before
-        if not is_known:
-            self._is_held_back = False
         took_over = is_known and sleeps and memory.state is EngineState.OPEN
         if took_over:
             self._certain = {}
@@ -207,7 +204,6 @@ class VllmContact:
         with self._lock:
             self._probe_if_lost()
             self._is_wanted_open = True
-            self._is_held_back = False
             self._unpause()
 
     def _unpause(self) -> None:
@@ -243,7 +239,7 @@ class VllmContact:
         self._unpause()
 
     def _may_open(self) -> bool:
-        if not self._is_wanted_open or self._is_held_back or self._served.names() - set(self.memory.adapters()):
+        if not self._is_wanted_open or self._served.names() - set(self.memory.adapters()):
             return False
         try:
             self._books.decided(EngineEvent.UNPAUSE)

@@ -130,7 +130,6 @@ class VllmEngine(VllmMemory):
             with self._asking(EngineEvent.BEGIN_UPDATE):
                 self._served.seen(self._server.models())
                 self._served.drop_all_but(self.memory.adapters())
-            self._is_held_back = True
 
     def send_base(self, group: str, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Acknowledge a version whose bytes are those that the server's own base was proven to have; refuse any other.
@@ -200,7 +199,6 @@ class VllmEngine(VllmMemory):
                     self._server.reset_prefix_cache()
             with self._asking(EngineEvent.COMMIT_UPDATE):
                 self._confirm()
-            self._is_held_back = False
             self._served.tidy()
             self._open_if_wanted()
 
@@ -221,7 +219,8 @@ class VllmEngine(VllmMemory):
     def abort_update(self) -> None:
         """Give up the open update, if there is one: what it sent is not served.
 
-        If it had sent nothing, requests are admitted again; else none are until an update was committed.
+        If it had sent nothing, requests are admitted again; else none are until an update was committed, as its caches
+        were not flushed since.
         """
         with self._lock, self._asking(EngineEvent.ABORT_UPDATE) as step:
             if step.settled:
@@ -231,5 +230,4 @@ class VllmEngine(VllmMemory):
                 self._served.drop(name)
         with self._lock:
             self._served.tidy()
-            self._is_held_back = bool(touched)
             self._open_if_wanted()
