@@ -7,7 +7,6 @@ is aborted and fenced, and the others are at the new versions; the next pass rep
 from __future__ import annotations
 
 from lifecycle.cleanup import clear_device_cache
-from lifecycle.transition.leasing import let_go
 from lifecycle.transition.parts import Parts, Undo, Work, nothing
 from lifecycle.transition.payloads import Checksums
 from lifecycle.transition.push import Push
@@ -34,7 +33,6 @@ def send_weights(parts: Parts, work: Work) -> Undo:
         try:
             push.run()
         except Exception as error:  # noqa: BLE001 - whatever an engine raises: the others are sent to as well
-            let_go(error)
             failures.append(error)
         else:
             new = {group for group in push.facts.stale if group.startswith(ADAPTER_PREFIX)} - promoted

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 import pytest
+import torch
 from torch import Tensor, nn
 
 from lifecycle import (
@@ -14,6 +15,7 @@ from lifecycle import (
     IncompletePush,
     LifecycleConfig,
     MemoryAudit,
+    TrainerFaulted,
     TrainerLifecycle,
     TrainerState,
     TransitionFailed,
@@ -196,6 +198,19 @@ def test_copies_under_other_names_go_with_the_new_ids(kind: dict[str, str], tmp_
     world.trainer.switch_model("actor")
     assert world.weights() == before
     assert set(world.trainer.snapshots.versions("ref").values()) <= set(world.trainer.versions.values())
+
+
+def test_a_bit_that_flips_after_versions_were_adopted_is_noticed_at_the_wake() -> None:
+    """What was noted of the bytes before the pause goes with the new ids."""
+    world = make_world()
+    world.trainer.sleep(offload=True)
+    world.trainer.adopt_versions([TornEngine(versions={"frozen-base": max(world.trainer.versions.values()) + 9})])
+    backup = world.arena.host_backup(world.model.up)
+    assert backup is not None
+    backup.view(-1).view(torch.uint8)[0] ^= 1
+
+    with pytest.raises(TrainerFaulted, match="frozen-base"):
+        world.trainer.wake_up()
 
 
 def test_versions_are_not_adopted_in_the_middle_of_a_step() -> None:

@@ -276,6 +276,20 @@ def test_bytes_that_are_not_the_trainers_fence_the_engine_and_name_the_tensor() 
     assert holds_everything(world, engine)
 
 
+def test_what_was_verified_of_an_instance_is_known_until_it_restarts() -> None:
+    """Also of what a later push has not sent again."""
+    world, engine = pushed()
+    world.train("A")
+    world.trainer.update_weights([engine])
+    assert world.trainer.serving([engine])["E0"].verified.keys() == world.trainer.versions.keys()
+
+    engine.restart()
+    engine.fails = {len(engine.calls) + 5: "before"}
+    with pytest.raises(TransitionFailed):
+        world.trainer.update_weights([engine])
+    assert not world.trainer.serving([engine])["E0"].is_routable
+
+
 def test_without_verification_the_outcome_says_so() -> None:
     """``verify="off"`` hashes nothing, here and there."""
     world, engine = make_world(verify="off"), Flipping()

@@ -59,8 +59,8 @@ class World:
         self.trainer.reconcile_adapters()
 
     def train(self, name: str = "a") -> None:
-        """A real step, in train mode, with random numbers drawn."""
-        model = self.made.model.train()
+        """A real step, in the mode that the model is in, with random numbers drawn."""
+        model = self.made.model
         with self.trainer.step([name]) as step, self.made.use(name):
             loss = model(input_ids=IDS).logits.square().mean() * (1 + torch.rand(()))
             loss.backward()
@@ -159,11 +159,12 @@ def test_training_is_bit_for_bit_the_same_with_and_without_probes(make: Callable
 
 
 def test_a_forward_pass_that_writes_into_a_buffer_leaves_no_trace(make: Callable[..., World]) -> None:
-    """Buffers are put back as they were."""
+    """Buffers are put back as they were; it runs without gradients and autocast, in eval mode."""
     seen = []
 
     def generate(name: str, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         assert not torch.is_grad_enabled()
+        assert not torch.is_autocast_enabled("cpu")
         assert not any(one.training for one in world.made.model.modules())
         torch.rand(3)
         for one in world.made.model.buffers():
@@ -178,7 +179,8 @@ def test_a_forward_pass_that_writes_into_a_buffer_leaves_no_trace(make: Callable
     torch.manual_seed(1)
     expected = torch.rand(2)[1:]
     torch.manual_seed(1)
-    world.train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        world.train()
 
     assert seen[:2] == ["a", BASE_ONLY]
     assert [torch.equal(one, other) for one, other in zip(before, world.made.model.buffers(), strict=True)] == [

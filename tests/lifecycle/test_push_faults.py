@@ -195,6 +195,10 @@ def test_what_a_failed_push_has_touched_is_sent_again_whatever_the_engine_says_o
         world.trainer.update_weights([engine])
     assert engine.versions == world.trainer.versions
 
+    engine.calls.clear()
+    engine.fails = {3: "before"}
+    with pytest.raises(TransitionFailed, match="does not hear begin"):
+        world.trainer.update_weights([engine])
     engine.fails = {}
-    repair(world, [engine])
+    repair(world, [engine])  # what was in doubt before is still, although the second push has touched nothing
     assert engine.writes() == ["begin", "base:buffers", "adapter/A", "commit"]
