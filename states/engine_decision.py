@@ -57,6 +57,14 @@ class EngineRefusal(NotABool):
         return f"cannot {self.ask.event} while it is {self.state}: {reasons}; {remedies}"
 
 
+def _grouped(table: tuple[EngineRow, ...]) -> dict[tuple[EngineState, EngineEvent], list[EngineRow]]:
+    found: dict[tuple[EngineState, EngineEvent], list[EngineRow]] = {}
+    for row in table:
+        found.setdefault((row.source, row.event), []).append(row)
+    return found
+
+
+_ROWS: Final = _grouped(ENGINE_TABLE)
 _TAG_MOVES: Final = (EngineEvent.RELEASE, EngineEvent.DISCARD, EngineEvent.RESUME)
 
 
@@ -78,7 +86,8 @@ def decide_engine(
     Raises:
         TableError: two rows hold at once. The library's own table is enumerated against this.
     """
-    rows = [one for one in table if one.source is memory.state and one.event is ask.event]
+    index = _ROWS if table is ENGINE_TABLE else _grouped(table)
+    rows = index.get((memory.state, ask.event), ())
     asked = [(row, tuple(selector(memory, ask) for selector in row.when)) for row in rows]
     chosen = [row for row, selected in asked if all(selected)]
     if len(chosen) > 1:

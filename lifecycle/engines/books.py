@@ -142,19 +142,26 @@ class EngineBooks:
         device_bytes: Mapping[str, int] | None = None,
         mirror_bytes: int = 0,
         adapter_slots: int | None = None,
+        saver_tags: tuple[str, ...] = (),
     ) -> EngineReport:
         """What is known, in the words of the protocol."""
         memory = self._memory
+        is_lost = memory.state is EngineState.LOST
+        tags_in: dict[TagState, set[str]] = {state: set() for state in TagState}
+        for tag, state in memory.tags:
+            tags_in[state].add(tag)
+        discarded = frozenset(tags_in[TagState.DISCARDED])
         return EngineReport(
             instance_id=memory.instance_id,
-            resident=frozenset(memory.in_state(TagState.RESIDENT)),
-            released=frozenset(memory.in_state(TagState.RELEASED, TagState.DISCARDED)),
-            discarded=frozenset(memory.in_state(TagState.DISCARDED)),
-            versions={} if memory.state is EngineState.LOST else dict(memory.versions),
-            unknown=memory.because if memory.state is EngineState.LOST else "",
+            resident=frozenset(tags_in[TagState.RESIDENT]),
+            released=discarded | tags_in[TagState.RELEASED],
+            discarded=discarded,
+            versions={} if is_lost else dict(memory.versions),
+            unknown=memory.because if is_lost else "",
             device_bytes=dict(device_bytes or {}),
             mirror_bytes=mirror_bytes,
             adapter_slots=adapter_slots,
+            saver_tags=saver_tags,
         )
 
     def _took(self, event: EngineEvent, **asked: Any) -> None:

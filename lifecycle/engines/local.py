@@ -8,7 +8,6 @@ machine of :mod:`states.engine_table`, as of every engine; its record is exact, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -102,12 +101,12 @@ class LocalEngine(LocalRequests):
         """What it holds, from its record, and sizes from the saver's books."""
         with self._operation("report", breaks=False):
             tags = self._tags
-            known = self._books.report(
+            return self._books.report(
                 device_bytes=tags.device_bytes(),
                 mirror_bytes=tags.mirror_bytes(),
                 adapter_slots=self._instance.slots,
+                saver_tags=tags.names(),
             )
-            return replace(known, saver_tags=tags.names())
 
     # content
 

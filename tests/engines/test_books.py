@@ -83,6 +83,7 @@ def test_a_report_says_what_was_acknowledged(serving: EngineBooks) -> None:
     assert report.instance_id == "i1"
     assert (report.resident, report.released) == (frozenset(), frozenset(TAGS))
     assert report.discarded == frozenset({"kv_cache"})
+    assert serving.memory.in_state(RELEASED, DISCARDED) == TAGS
     assert report.versions == {"frozen-base": 1}
     assert (report.device_bytes, report.mirror_bytes, report.adapter_slots) == ({"weights": 7}, 7, 4)
     assert report.unknown == ""

@@ -31,6 +31,9 @@ DEEDS = ("opens", "shuts", "sleeps", "sleeps deeply", "wakes", "unloads", "reloa
 SOME_TAGS = st.sets(st.sampled_from(TAGS), min_size=1).map(sorted).map(tuple)
 
 
+pytestmark = pytest.mark.timeout(300)
+
+
 class BooksAgainstAnEngine(RuleBasedStateMachine):
     """A client that asks its books before each call, and a world that fails, restarts and meddles."""
 
@@ -241,7 +244,7 @@ class BooksAgainstAnEngine(RuleBasedStateMachine):
 def test_no_order_of_calls_faults_and_restarts_makes_the_books_lie() -> None:
     """What they claim is true, what they let through is safe, and a whole push always repairs."""
     run_state_machine_as_test(
-        BooksAgainstAnEngine, settings=settings(max_examples=250, stateful_step_count=40, deadline=None)
+        BooksAgainstAnEngine, settings=settings(max_examples=120, stateful_step_count=40, deadline=None)
     )
 
 
