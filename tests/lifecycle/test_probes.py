@@ -182,7 +182,7 @@ def test_a_forward_pass_that_writes_into_a_buffer_leaves_no_trace(make: Callable
     with torch.autocast("cpu", dtype=torch.bfloat16):
         world.train()
 
-    assert seen[:2] == ["a", BASE_ONLY]
+    assert seen == ["a", BASE_ONLY, "a"]
     assert [torch.equal(one, other) for one, other in zip(before, world.made.model.buffers(), strict=True)] == [
         True
     ] * len(before)
