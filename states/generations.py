@@ -220,7 +220,7 @@ def _weigh(seat: Seat, *, is_late: bool) -> Asking[dict[str, Any] | None]:
     lost, passed = told[: seat.world], told[seat.world :]
     places = [_Place.of(one) for one in lost if one]
     first = min(places, key=lambda one: (one.sequence, one.phase))
-    through = [bool(one) and not _Place.of(one).is_before(first) for one in passed]
+    through = [bool(one) and not _acts(one) and not _Place.of(one).is_before(first) for one in passed]
     missing = [rank for rank in range(seat.world) if not lost[rank] and not through[rank]]
     if missing and not is_late:
         return None
@@ -231,6 +231,11 @@ def _weigh(seat: Seat, *, is_late: bool) -> Asking[dict[str, Any] | None]:
     last = max(one.sequence for one in places)
     found = {"missing": missing, "sequence": last, "committed": max(committed, default=-1), "again": again}
     return (yield from _rule(seat, found))
+
+
+def _acts(passed: str) -> bool:
+    """It has agreed to act, so it will come to the meeting after that, unless it is lost."""
+    return passed.endswith("+") and _Place.of(passed).phase == Phase.DECIDED
 
 
 def _rule(seat: Seat, found: dict[str, Any]) -> Asking[dict[str, Any]]:

@@ -264,6 +264,9 @@ def test_whenever_a_rank_is_lost_the_others_come_to_the_same_end(fault: str, ran
         simulation.run()
         done = {tuple(type(one) is Agreed for one in simulation.results[left]) for left in {0, 1, 2} - {rank}}
         assert len(done) == 1, f"after event {moment}"
+        for left in {0, 1, 2} - {rank}:
+            lost = [one.ranks for one in simulation.results[left] if isinstance(one, Missing)]
+            assert fault == "cut" or set(lost) <= {(rank,)}, f"after event {moment}"
         ends |= done
 
     assert ends >= {(True, True)} if fault == "cut" else {(False, False), (True, False)}
