@@ -2,7 +2,7 @@
 
 An answer is one of three things, and the books of an engine depend on which:
 
-- it was done: 2xx, the response is returned;
+- it was done: 2xx that is no web page, the response is returned;
 - nothing was done there: any other answer below 500, :class:`~lifecycle.errors.EngineRefused`;
 - nobody knows: a timeout, a dropped connection, 5xx, :class:`~lifecycle.errors.EngineUnanswered`.
 
@@ -82,8 +82,11 @@ class EngineHttp:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         _need(isinstance(engine, str) and engine != "", "an engine needs a name; pass a string")
-        _need(timeout_s > 0, f"timeout_s is {timeout_s}; it is a number of seconds above 0")
-        _need(retries >= 0, f"retries is {retries}; it is 0 or more")
+        _need(
+            isinstance(timeout_s, int | float) and timeout_s > 0,
+            f"timeout_s is {timeout_s!r}; it is a number of seconds above 0",
+        )
+        _need(isinstance(retries, int) and retries >= 0, f"retries is {retries!r}; it is 0 or more")
         self._engine = engine
         self.url, self._auth, secrets = _address(url)
         self._headers = _bearer(token)
@@ -193,6 +196,11 @@ class EngineHttp:
 
     def _accepted(self, call: _Call, response: httpx.Response) -> httpx.Response:
         if response.is_success:
+            if response.headers["content-type"].lower().startswith("text/html"):
+                why = (
+                    f"{call} was answered with a web page: something in between has answered; what was done is unknown"
+                )
+                raise EngineUnanswered(self._engine, why, status=response.status_code)
             return response
         answer = self._said(response.text)
         why = f"{call} was refused with {response.status_code}: {answer}; nothing was done there"
@@ -238,7 +246,8 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None, tuple[str, ...]]:
         return plain, None, ()
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     sent = base64.b64encode(f"{user}:{password}".encode()).decode()
-    return plain, (user, password), (sent, password, parts.password or "")
+    key = () if password else (user, parts.username or "")  # a name without a password is the secret itself
+    return plain, (user, password), (sent, password, parts.password or "", *key)
 
 
 def _bearer(token: str | None) -> dict[str, str]:

@@ -145,6 +145,14 @@ def test_an_answer_below_500_that_is_no_yes_is_a_refusal(status: int) -> None:
     assert len(asked) == 1
 
 
+def test_a_web_page_is_no_answer_of_an_engine() -> None:
+    """A gateway's own page, with 200: whether the engine has heard of the call is unknown."""
+    http, _ = _http(lambda _: httpx.Response(200, html="<html>sign in</html>"))
+
+    with pytest.raises(EngineUnanswered, match="web page"):
+        http.post("/pause", repeatable=True)
+
+
 def test_a_server_that_drops_the_connection_is_unanswered() -> None:
     """On a real socket: it heard the request and closed."""
     with _server(lambda connection: None) as (url, heard), EngineHttp("e0", url, retries=0) as http:
@@ -214,6 +222,7 @@ def test_an_answer_without_end_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -
     ("url", "token", "secrets"),
     [
         ("http://user:pa%20ss@engine.test:8000", None, ("pa ss", "pa%20ss", "dXNlcjpwYSBzcw==")),
+        ("http://a%20key@engine.test:8000", None, ("a key", "a%20key", "YSBrZXk6")),
         (URL, TOKEN, (TOKEN,)),
     ],
 )
@@ -257,8 +266,8 @@ def test_credentials_of_the_url_become_basic_authentication() -> None:
         (URL, {"token": "two words"}, "token"),
         (URL, {"token": "line\n"}, "token"),
         (URL, {"token": ""}, "token"),
-        (URL, {"timeout_s": 0}, "timeout_s"),
-        (URL, {"retries": -1}, "retries"),
+        *((URL, {"timeout_s": one}, "timeout_s") for one in (0, None, "60", float("nan"))),
+        *((URL, {"retries": one}, "retries") for one in (-1, 1.5, "3")),
         ("http://u:p@e", {"token": "t"}, "exclude"),
     ],
 )
