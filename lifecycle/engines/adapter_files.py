@@ -44,7 +44,7 @@ class AdapterFiles:
         try:
             if directory is None:
                 self._root = Path(tempfile.mkdtemp(prefix="adapter-lifecycle-", dir=_memory()))
-                weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+                weakref.finalize(self, _remove_own, self._root, os.getpid())
             else:
                 self._root = as_path("directory", directory, "of adapter files").absolute()
                 make_folder(self._root)
@@ -115,6 +115,12 @@ class AdapterFiles:
         for place in self._root.glob("*/v*"):
             if place not in places:
                 self.remove(place)
+
+
+def _remove_own(root: Path, maker: int) -> None:
+    """Not at the end of a child that was forked meanwhile: the server still reads them."""
+    if os.getpid() == maker:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def _memory() -> Path:

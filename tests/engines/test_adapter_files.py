@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import weakref
 from pathlib import Path
 
 import pytest
@@ -115,3 +117,18 @@ def test_an_adapter_that_is_kept_stays_until_it_is_not_named_any_more(tmp_path: 
     assert [place.exists() for place in places] == [False, True, False]
     assert places[1] == files.place("a", 2)
     assert [one.name for one in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_child_that_is_forked_leaves_them_there() -> None:
+    """Its end is not the trainer's: the server still reads them."""
+    files = AdapterFiles()
+    place = files.write(adapter("A", 3, seed=1))
+    child = os.fork()
+    if child == 0:
+        try:
+            weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # as a normal end does
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+    assert sorted(one.name for one in place.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
