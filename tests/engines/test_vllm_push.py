@@ -475,7 +475,7 @@ def test_a_proof_that_proves_nothing_is_refused(wrong: dict[str, Any]) -> None:
         proven(**wrong)
 
 
-@pytest.mark.parametrize("wrong", [{"when_busy": "hope"}, {"drain_s": 0}, {"load_timeout_s": -1}])
+@pytest.mark.parametrize("wrong", [{"when_busy": "hope"}, {"drain_s": 0}, {"load_timeout_s": -1}, {"drain_s": "1"}])
 def test_values_that_cannot_work_are_refused(server: FakeVllm, wrong: dict[str, Any]) -> None:
     """When it is built; the server is not asked."""
     with pytest.raises(ConfigError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -15,7 +15,7 @@ from lifecycle.engines.protocol import KV_CACHE, WEIGHTS, EngineReport
 from lifecycle.engines.vllm.held_base import HeldBase
 from lifecycle.engines.vllm.served import ServedAdapters
 from lifecycle.engines.vllm.server import ServerInfo, VllmServer
-from lifecycle.engines.vllm.serving import sampling, tokens_of
+from lifecycle.engines.vllm.serving import InFlight, sampling, tokens_in_full
 from lifecycle.errors import EngineError, EngineRefused, EngineUnanswered
 from states.engine_decision import EngineStep
 from states.engine_memory import EngineEvent, EngineMemory, EngineSaid, EngineState, TagState, is_adapter
@@ -24,6 +24,10 @@ from states.names import FROZEN_BASE
 TAGS: Final = (WEIGHTS, KV_CACHE)
 _TAG_MOVES: Final = (EngineEvent.RELEASE, EngineEvent.DISCARD, EngineEvent.RESUME)
 _TIMED_OUT: Final = 408
+_ONCE_IDLE_S: Final = 1.0
+"""A server in which nothing runs says so within this time."""
+_ABORTED_S: Final = 60.0
+"""Requests that were aborted have ended within this time."""
 
 
 class WhenBusy(StrEnum):
@@ -61,7 +65,9 @@ class VllmContact:
         self._sizes = sizes
         self._generate_timeout_s = generate_timeout_s
         self._lock = RLock()
+        self._in_flight = InFlight()
         self._is_wanted_open = True
+        self._may_run = False
         self._certain: dict[str, TagState] = {}
 
     @property
@@ -98,6 +104,8 @@ class VllmContact:
         self._base_model = models.base
         is_known = self._info.instance_id == before
         took_over = is_known and sleeps and memory.state is EngineState.OPEN
+        # "Sleeps" is also said while it still drains: by a pause that nobody confirmed, or somebody else's.
+        self._may_run = sleeps and (self._may_run or took_over or memory.state is EngineState.LOST)
         if took_over:
             self._certain = {}
             self._books.lost("it was paused or released by somebody else")
@@ -156,14 +164,16 @@ class VllmContact:
     def _prove_base(self) -> None:
         held = self._held
         assert held is not None
-        asked = sampling(temperature=0.0, seed=None, logprobs=False, stops_at_end=False)
-        timeout_s = self._generate_timeout_s
-        choices = self._server.complete(self._base_model, held.prompts, held.new_tokens, timeout_s, **asked)
-        difference = held.differing(tokens_of(choices))
+        difference = held.differing(self._greedy(self._base_model, held.prompts, held.new_tokens))
         if difference:
             why = f"its base is not the trainer's: {difference}"
             raise EngineError(self._name, f"{why}; start it on the model that the trainer began with, in its dtype")
         self._books.declared(held.versions)
+
+    def _greedy(self, model: str, prompts: Sequence[Sequence[int]], count: int) -> tuple[tuple[int, ...], ...]:
+        asked = sampling(temperature=0.0, seed=None, logprobs=False, stops_at_end=False)
+        choices = self._server.complete(model, prompts, count, self._generate_timeout_s, **asked)
+        return tokens_in_full(self._name, choices, count)
 
     @contextmanager
     def _while_it_serves(self) -> Iterator[None]:
@@ -213,24 +223,44 @@ class VllmContact:
 
     def _pause(self) -> None:
         with self._asking(EngineEvent.PAUSE) as step:
-            if not step.settled:
+            if not step.settled or self._may_run:
                 self._drain()
+        self._may_run = False
 
     def _drain(self) -> None:
+        """Until nothing runs: first what this client has sent, for what arrives later would wait there unseen."""
         began_s = time.monotonic()
+        own = self._in_flight.left(self._drain_s)
+        if own and self._when_busy is WhenBusy.REFUSE:
+            raise self._busy(own)
         try:
-            self._server.drain(self._drain_s)
+            if not own:
+                self._server.drain(max(began_s + self._drain_s - time.monotonic(), _ONCE_IDLE_S))
+                return
         except EngineUnanswered as error:
             if error.status is not None or not error.reached or time.monotonic() - began_s < self._drain_s:
                 raise
-            if self._when_busy is WhenBusy.ABORT:
-                self._server.hold()
-                return
-            left = self._server.requests()
-            self._server.admit()
-            why = f"{'some' if left is None else left} request(s) still run after {self._drain_s:g} s; it serves on"
-            remedy = "wait for them, raise drain_s, or abort them (when_busy='abort')"
-            raise EngineRefused(self._name, f"{why}; {remedy}", status=_TIMED_OUT) from error
+            if self._when_busy is WhenBusy.REFUSE:
+                left = self._server.requests()
+                if self.memory.state is EngineState.OPEN:  # as before; one that was paused may not be whole
+                    self._server.admit()
+                raise self._busy(left) from error
+        self._end_those_that_run()
+
+    def _end_those_that_run(self) -> None:
+        """Also those of this client that arrive only now: each hold ends what has arrived by then."""
+        last_s = time.monotonic() + _ABORTED_S
+        self._server.hold()
+        while own := self._in_flight.left(_ONCE_IDLE_S):
+            if time.monotonic() > last_s:
+                raise EngineUnanswered(self._name, f"{own} request(s) that were aborted do not end; is it stuck?")
+            self._server.hold()
+
+    def _busy(self, left: int | None) -> EngineRefused:
+        stays = "it serves on" if self.memory.state is EngineState.OPEN else "it admits no others"
+        why = f"{'some' if left is None else left} request(s) still run after {self._drain_s:g} s; {stays}"
+        remedy = "wait for them, raise drain_s, or abort them (when_busy='abort')"
+        return EngineRefused(self._name, f"{why}; {remedy}", status=_TIMED_OUT)
 
     def _open_if_wanted(self) -> None:
         """Admit requests where nothing speaks against it, such as an adapter that it lists without a valid version."""

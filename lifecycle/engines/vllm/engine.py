@@ -67,7 +67,8 @@ class VllmEngine(VllmMemory):
     ) -> None:
         if when_busy not in tuple(WhenBusy):
             raise ConfigError(f"when_busy is {when_busy!r}; use {' or '.join(WhenBusy)}")
-        if not min(load_timeout_s, generate_timeout_s, drain_s) > 0:
+        bounds = (load_timeout_s, generate_timeout_s, drain_s)
+        if not all(isinstance(one, int | float) and one > 0 for one in bounds):
             raise ConfigError("load_timeout_s, generate_timeout_s and drain_s are numbers of seconds above 0")
         self._http = http or EngineHttp(name, url, token=token, timeout_s=timeout_s)
         self._files = AdapterFiles(directory)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Final
 
+from lifecycle.engines.asked import checked_prompts
 from lifecycle.engines.vllm.contact import VllmContact
-from lifecycle.engines.vllm.serving import Completions, completions, need_prompts, sampling, tokens_of
+from lifecycle.engines.vllm.serving import Completions, completions, sampling
 from lifecycle.errors import EngineError
 from states import FROZEN_BASE
 from states.engine_memory import BASE_ONLY, EngineEvent
@@ -31,7 +33,7 @@ class VllmRequests(VllmContact):
         logprobs: bool = False,
         stops_at_end: bool = True,
     ) -> Completions:
-        """Sample continuations under one adapter. Several threads may generate at once.
+        """Sample continuations under one adapter. Several threads may generate at once; a pause waits for them.
 
         Args:
             prompts: token ids, one sequence a prompt, of any lengths.
@@ -44,19 +46,19 @@ class VllmRequests(VllmContact):
             stops_at_end: end at an end-of-text token.
 
         Raises:
-            EngineError: it may not serve this now (paused, released, undefined or stale), it did not answer, or another
-                instance did.
+            EngineError: it may not serve this now (paused, released, stale), did not answer, or another instance did.
         """
-        need_prompts(self._name, prompts, max_new_tokens, temperature)
-        with self._lock:
-            self._probe_if_lost()
-            self._open_if_wanted()
-            self._books.decided(EngineEvent.GENERATE, adapter=adapter, expected=tuple((expected or {}).items()))
-            versions, instance, model = self.memory.served(adapter), self.memory.instance_id, self._model(adapter)
+        ids = checked_prompts(self._name, prompts, max_new_tokens, temperature)
         asked = sampling(temperature=temperature, seed=seed, logprobs=logprobs, stops_at_end=stops_at_end)
-        choices = self._server.complete(model, prompts, max_new_tokens, self._generate_timeout_s, **asked)
+        with ExitStack() as under_way:
+            with self._lock:
+                self._ready_to_serve()
+                self._books.decided(EngineEvent.GENERATE, adapter=adapter, expected=tuple((expected or {}).items()))
+                versions, instance, model = self.memory.served(adapter), self.memory.instance_id, self._model(adapter)
+                under_way.enter_context(self._in_flight.one())  # before anybody else can pause it
+            choices = self._server.complete(model, ids, max_new_tokens, self._generate_timeout_s, **asked)
         self._need_instance(instance)
-        return completions(choices, adapter, versions, instance)
+        return completions(self._name, choices, adapter, versions, instance, logprobs=logprobs)
 
     def greedy(
         self, adapter: str, prompts: Sequence[Sequence[int]], max_new_tokens: int
@@ -71,10 +73,10 @@ class VllmRequests(VllmContact):
             max_new_tokens: how many each prompt gets.
 
         Raises:
-            EngineError: a tag is released, an update is open, the adapter has no version, or it did not answer.
+            EngineError: a tag is released, an update is open, the adapter has no version, it did not answer, or with
+                fewer tokens.
         """
-        need_prompts(self._name, prompts, max_new_tokens, 0.0)
-        asked = sampling(temperature=0.0, seed=None, logprobs=False, stops_at_end=False)
+        ids = checked_prompts(self._name, prompts, max_new_tokens, 0.0)
         with self._lock:
             self._probe_if_lost()
             held, instance = self.memory.adapters(), self.memory.instance_id
@@ -82,11 +84,9 @@ class VllmRequests(VllmContact):
                 why = f"adapter {adapter!r} has no valid version here, there are: {', '.join(held) or 'none'}"
                 raise EngineError(self._name, f"{why}; push it, or ask for BASE_ONLY")
             with self._while_it_serves():
-                choices = self._server.complete(
-                    self._model(adapter), prompts, max_new_tokens, self._generate_timeout_s, **asked
-                )
+                found = self._greedy(self._model(adapter), ids, max_new_tokens)
             self._need_instance(instance)
-        return tokens_of(choices)
+        return found
 
     def checksums(self, group: str) -> Mapping[str, str] | None:
         """SHA-256 of each tensor of a base group, by checkpoint name, where the server can say it of all of them.
@@ -110,6 +110,10 @@ class VllmRequests(VllmContact):
         }
         stacked = any(part in name for name in told for part in _STACKED)
         return told if told and len(told) == len(found) and not stacked else None
+
+    def _ready_to_serve(self) -> None:
+        self._probe_if_lost()
+        self._open_if_wanted()
 
     def _model(self, adapter: str) -> str:
         return self._base_model if adapter == BASE_ONLY else adapter

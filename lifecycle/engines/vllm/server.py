@@ -96,7 +96,7 @@ class VllmServer:
 
     def models(self) -> Models:
         """The base and the adapters that requests can name."""
-        listed = self._object("/v1/models").get("data", [])
+        listed = self._rows("/v1/models", self._object("/v1/models"), "data", id=str)
         base = next((one["id"] for one in listed if one.get("parent") is None), "")
         return Models(base, {one["id"]: str(one.get("root")) for one in listed if one.get("parent") is not None})
 
@@ -125,15 +125,15 @@ class VllmServer:
 
     def drain(self, timeout_s: float) -> None:
         """Admit no request any more and return when none runs."""
-        self._http.post("/pause", params={"mode": "wait"}, timeout_s=timeout_s)
+        self._done("/pause", "paused", self._http.post("/pause", params={"mode": "wait"}, timeout_s=timeout_s))
 
     def hold(self) -> None:
         """Admit no request any more; end at once those that run."""
-        self._http.post("/pause", params={"mode": "abort"}, repeatable=True)
+        self._done("/pause", "paused", self._http.post("/pause", params={"mode": "abort"}, repeatable=True))
 
     def admit(self) -> None:
         """Admit requests again."""
-        self._http.post("/resume", repeatable=True)
+        self._done("/resume", "resumed", self._http.post("/resume", repeatable=True))
 
     def reset_prefix_cache(self) -> None:
         """Forget cached prefixes.
@@ -156,11 +156,13 @@ class VllmServer:
         Requests that wait meanwhile are ended: they are rejected at once and do not wait for the wake.
         """
         params: dict[str, str | int] = {"level": level, "mode": "abort"}
-        self._http.post("/sleep", params=params, repeatable=True, timeout_s=self._load_timeout_s)
+        answer = self._http.post("/sleep", params=params, repeatable=True, timeout_s=self._load_timeout_s)
+        self._done("/sleep", "sleeping", answer)
 
     def release_kv_cache(self) -> None:
         """Release the key/value cache alone."""
-        self._http.post("/release_kv_cache_memory", timeout_s=self._load_timeout_s)
+        path = "/release_kv_cache_memory"
+        self._done(path, "kv_cache_released", self._http.post(path, timeout_s=self._load_timeout_s))
 
     def wake_up(self, tags: Iterable[str]) -> bool:
         """Take the memory of these tags again; of all that sleep when there is none in *tags*.
@@ -214,9 +216,10 @@ class VllmServer:
         answer = said_object(
             self._engine, "/v1/completions", self._http.post("/v1/completions", json=body, timeout_s=timeout_s)
         )
-        choices = sorted(answer.get("choices", []), key=lambda one: int(one["index"]))
-        if len(choices) != len(prompts) or not all(isinstance(one.get("token_ids"), list) for one in choices):
-            why = f"it gave {len(choices)} answers with token ids to {len(prompts)} prompts; vLLM 0.32 gives one each"
+        choices = self._rows("/v1/completions", answer, "choices", index=int, token_ids=list)
+        choices.sort(key=lambda one: int(one["index"]))
+        if [one["index"] for one in choices] != list(range(len(prompts))):
+            why = f"it gave {len(choices)} answers to {len(prompts)} prompts; vLLM 0.32 gives one each, with its index"
             raise EngineUnanswered(self._engine, why)
         return choices
 
@@ -225,6 +228,23 @@ class VllmServer:
             return said_object(self._engine, path, self._http.get(path, params))
         except EngineRefused as error:
             raise self._with_remedy(error, remedy) from error
+
+    def _rows(self, what: str, said: Mapping[str, Any], key: str, **fields: type) -> list[dict[str, Any]]:
+        """The objects of a list that it answered, each with these fields."""
+        rows = said.get(key)
+        if isinstance(rows, list) and all(
+            isinstance(one, dict) and all(isinstance(one.get(name), kind) for name, kind in fields.items())
+            for one in rows
+        ):
+            return rows
+        why = f"{what} answered no list {key!r} of objects with {', '.join(fields)}"
+        raise EngineUnanswered(self._engine, f"{why}; this version of vLLM is not supported (0.32 is)")
+
+    def _done(self, what: str, status: str, answer: Any) -> None:
+        """It says itself what it did. A 2xx without that is of somebody in between."""
+        found = said_object(self._engine, what, answer).get("status")
+        if found != status:
+            raise EngineUnanswered(self._engine, f"{what} answered {found!r}, not {status!r}; ask it what it holds")
 
     def _with_remedy(self, error: EngineRefused, remedy: str) -> EngineRefused:
         """An endpoint that is not there at all means that the server was started without it."""
