@@ -167,16 +167,17 @@ def _join(seat: Seat, started: float) -> Asking[Missing | Fenced | None]:
                 return Fenced(seat.generation, f"another process has joined as rank {seat.rank}")
             yield Pause(seat.wait_s)
         seat.generation += 1
+    count = order = yield Count(seat.key("here"))
+    # After it was counted: who has these keys is one of those that are there.
     yield Put(seat.key("lost", seat.rank), "")
     yield Put(seat.key("passed", seat.rank), "")
-    count = order = yield Count(seat.key("here"))
     while count < seat.world:
         here, verdict = yield Look((seat.key("here"), seat.key("verdict")))
         if verdict is not None:
             return _sentence(seat, json.loads(verdict), (yield Now()) - started)
         count = int(here)
         if count < seat.world and (yield from _is_late(seat, started, order)):
-            came = yield Look(seat.keys("joined"))
+            came = yield Look(seat.keys("lost"))
             missing = [rank for rank, one in enumerate(came) if one is None]
             found = {"missing": missing, "sequence": seat.sequence, "committed": -1, "again": False}
             return _sentence(seat, (yield from _rule(seat, found)), (yield Now()) - started)
@@ -228,8 +229,7 @@ def _weigh(seat: Seat, *, is_late: bool) -> Asking[dict[str, Any] | None]:
     committed = [found.sequence for found in map(_Place.of, commits) if found.phase == Phase.ACTED]
     # Ranks that wait at one place can simply meet there again; anything else is given up, by all.
     again = all(lost) and len(set(places)) == 1
-    last = max(one.sequence for one in places)
-    found = {"missing": missing, "sequence": last, "committed": max(committed, default=-1), "again": again}
+    found = {"missing": missing, "sequence": first.sequence, "committed": max(committed, default=-1), "again": again}
     return (yield from _rule(seat, found))
 
 
