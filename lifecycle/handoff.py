@@ -103,7 +103,8 @@ class _Turn:
     def come_back(self) -> list[Exception]:
         """The engines release and the trainer wakes; each is tried whatever the others do.
 
-        Before the engines were served they put back what they took for it, and nothing that they had before.
+        Before the engines were served they put back what they took for it, but for weights that were to stay on the
+        device, and nothing that they had before.
         """
         failures: list[Exception] = []
         asleep: list[Exception] = []

@@ -25,7 +25,7 @@ class GreedyProbe:
         max_new_tokens: how many tokens are generated for each.
         min_agreement: the share of an answer's leading tokens that must be the trainer's, over all prompts together.
             1 where trainer and engine compute in float32; less where both round (bf16 on a GPU).
-        generate: gives the trainer's own tokens, greedily and without stopping at an end-of-text token; None for a
+        generate: gives the trainer's own tokens, greedily and all of them, also after an end-of-text token; None for a
             causal language model of transformers, which the controller asks itself. It is called awake, in eval
             mode and without gradients.
 

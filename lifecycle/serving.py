@@ -13,7 +13,7 @@ from lifecycle.engines.protocol import EngineReport, RolloutEngine, checked
 from lifecycle.errors import ConfigError, EngineError, EngineUnconfirmed
 from lifecycle.probes import GreedyProbe
 from lifecycle.reference import Referring
-from lifecycle.transition.confirming import UNVERIFIED, Verifier
+from lifecycle.transition.confirming import UNVERIFIED, Verifier, in_doubt
 from lifecycle.transition.engine_facts import UNCONFIRMED, facts_of
 from lifecycle.transition.gather import gather
 from lifecycle.transition.leasing import let_go, open_lease
@@ -52,6 +52,7 @@ class Standing:
         instance_id: who answered, empty when nobody did.
         versions: what it says it holds; who is current serves exactly these.
         verified: content group to how it was compared with the trainer's, of what is held now.
+        released: tags whose memory is given back: nothing is answered until they are resumed.
     """
 
     engine: str
@@ -60,11 +61,12 @@ class Standing:
     instance_id: str = ""
     versions: Mapping[str, int] = field(default_factory=dict)
     verified: Mapping[str, str] = field(default_factory=dict)
+    released: frozenset[str] = frozenset()
 
     @property
     def is_routable(self) -> bool:
-        """Whether requests may be sent to it now."""
-        return self.serves is Serves.CURRENT
+        """Whether requests may be sent to it now: it is current, and all of its memory is there."""
+        return self.serves is Serves.CURRENT and not self.released
 
 
 class Serving(Referring):
@@ -131,7 +133,7 @@ class Serving(Referring):
     def verify_engines(self, engines: Iterable[RolloutEngine]) -> Mapping[str, Standing]:
         """Make up for the verification that could not be done at the push, such as a probe while kv_cache was released.
 
-        An engine that fails it is fenced. Engines that are not current are left alone.
+        An engine that fails it is fenced. Engines that are not current, or have memory released, are left alone.
 
         Returns:
             Where each engine stands afterwards.
@@ -188,10 +190,11 @@ class Serving(Referring):
         reads = decide_reads(gather(parts, Request(), TrainerEvent.UPDATE_WEIGHTS))
         readable = tuple(read for read in reads if read.source is not None and read.group in due)
         due = tuple(group for group in due if group in {read.group for read in readable})
+        verifier = Verifier(parts, engine, report, Checksums())
         try:
             with open_lease(parts, f"verify_engines of {engine.name}", readable) as lease, parts.saver.unmanaged():
                 payloads = payloads_of(parts, due, lease)
-                verified = Verifier(parts, engine, report, Checksums()).verify(
+                verified = verifier.verify(
                     due,
                     lambda group: (
                         payloads[group].tensors
@@ -201,11 +204,10 @@ class Serving(Referring):
                 )
         except Exception as error:  # noqa: BLE001 - whatever it raises when it is asked, it is not verified
             let_go(error)
-            suspect = error.suspect if isinstance(error, EngineUnconfirmed) else frozenset(due)
-            books.fence(engine.name, f"it was not verified: {error}", suspect)
+            books.fence(engine.name, f"it was not verified: {error}", in_doubt(error, due, verifier.compared))
             self._runner.recorder.noted("an engine was fenced", engine=engine.name, error=str(error))
             return
-        books.confirm(engine.name, report.instance_id, {one: (wanted[one], how) for one, how in verified.items()})
+        books.confirm(engine.name, report.instance_id, verified, wanted)
         if verified:
             self._runner.recorder.noted("an engine was verified", engine=engine.name, verified=verified)
 
@@ -224,7 +226,8 @@ class Serving(Referring):
             return Standing(facts.name, serves, because)
         known, wanted = self._parts.runtime.engines.verified.get(facts.name, {}), self._parts.versions.wanted
         verified = {group: how for group, (at, how) in known.items() if wanted.get(group) == at}
-        return Standing(facts.name, serves, because, report.instance_id, dict(report.versions), verified)
+        held = dict(report.versions)
+        return Standing(facts.name, serves, because, report.instance_id, held, verified, report.released)
 
 
 def _lacks(facts: EngineFacts, report: EngineReport, confirmed: str) -> tuple[str, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from torch import Tensor
 
-from lifecycle.engines.protocol import KV_CACHE, EngineReport, RolloutEngine
+from lifecycle.engines.protocol import EngineReport, RolloutEngine
 from lifecycle.engines.verifying import BASE_ONLY, AnswersChecksums, AnswersGreedily
 from lifecycle.errors import EngineUnconfirmed
 from lifecycle.probes import GreedyProbe, Recorded, Tokens, as_tokens, base_group
+from lifecycle.transition.fences import EVERYTHING
 from lifecycle.transition.parts import Parts
 from lifecycle.transition.payloads import Checksums
 from lifecycle.transition.probing import known_base
@@ -44,6 +45,20 @@ def check_report(engine: str, report: EngineReport, instance_id: str, desired: M
         raise EngineUnconfirmed(engine, f"{why}; is somebody else writing its weights?", suspect=wrong)
 
 
+def in_doubt(error: BaseException, groups: Collection[str], compared: Collection[str]) -> frozenset[str] | None:
+    """The groups that have to be sent again, :data:`EVERYTHING` or some.
+
+    Args:
+        error: why an engine is not confirmed.
+        groups: what was to be compared.
+        compared: which of them were, and were equal.
+    """
+    unseen = frozenset(groups) - frozenset(compared)
+    if not isinstance(error, EngineUnconfirmed):
+        return unseen
+    return EVERYTHING if error.suspect is None else error.suspect | unseen
+
+
 class Verifier:
     """Compares the content of one engine with the trainer's: by checksums, else by a greedy probe.
 
@@ -52,6 +67,9 @@ class Verifier:
         engine: who is asked. It has committed.
         report: what it said then.
         sums: of the trainer's own tensors.
+
+    Attributes:
+        compared: the groups that were compared so far and found equal.
     """
 
     def __init__(self, parts: Parts, engine: RolloutEngine, report: EngineReport, sums: Checksums) -> None:
@@ -60,6 +78,7 @@ class Verifier:
         self._report = report
         self._sums = sums
         self._base_answer: Tokens | None = None
+        self.compared: set[str] = set()
 
     def verify(self, groups: tuple[str, ...], tensors: Callable[[str], Mapping[str, Tensor]]) -> dict[str, str]:
         """How each group was verified: ``checksum``, ``probe``, or ``unverified: `` and why.
@@ -72,8 +91,23 @@ class Verifier:
             EngineUnconfirmed: it holds or answers something else. It names the tensor, or the prompt and the token.
             Exception: whatever the engine raises when it is asked.
         """
-        found = {group: self._by_checksum(group, tensors) for group in groups}
-        return {group: how if how == CHECKSUM else self._by_probe(group, how) for group, how in found.items()}
+        found, wrong = {}, list[EngineUnconfirmed]()
+        for group in groups:
+            try:
+                found[group] = self._by_checksum(group, tensors)
+            except EngineUnconfirmed as error:  # go on: who is compared is not sent again
+                wrong.append(error)
+            else:
+                self.compared |= {group} if found[group] == CHECKSUM else set()
+        if wrong:
+            for other in wrong[1:]:
+                wrong[0].add_note(f"and: {other}")
+            raise wrong[0]
+        for group in (one for one in groups if one not in self.compared):
+            found[group] = self._by_probe(group, found[group])
+            if found[group] == PROBE:
+                self.compared.add(group)
+        return found
 
     def _by_checksum(self, group: str, tensors: Callable[[str], Mapping[str, Tensor]]) -> str:
         if self._parts.config.verify == Verify.OFF:
@@ -114,7 +148,7 @@ class Verifier:
             return "no probe is configured"
         if not isinstance(self._engine, AnswersGreedily):
             return "it answers no probes"
-        missing = sorted({KV_CACHE} & self._report.released)
+        missing = sorted(self._report.released)
         return f"a probe needs its {', '.join(missing)}, which is released" if missing else ""
 
     def _recorded(self, group: str) -> tuple[Recorded | None, str]:

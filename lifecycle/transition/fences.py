@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -43,9 +44,17 @@ class Engines:
             suspect = None if before.suspect is None else suspect | before.suspect
         self.fences[engine] = Fence(because, suspect)
 
-    def confirm(self, engine: str, instance_id: str, verified: dict[str, tuple[int, str]]) -> None:
-        """This instance has acknowledged everything it was sent, and may serve."""
-        kept = self.verified.get(engine, {}) if self.confirmed.get(engine) == instance_id else {}
+    def confirm(self, engine: str, instance_id: str, verified: Mapping[str, str], wanted: Mapping[str, int]) -> None:
+        """This instance has acknowledged everything it was sent, and may serve.
+
+        Args:
+            engine: its name.
+            instance_id: who it is.
+            verified: content group to how it was verified now.
+            wanted: content group to the version that it holds. What was verified of others is forgotten.
+        """
+        before = self.verified.get(engine, {}) if self.confirmed.get(engine) == instance_id else {}
+        kept = {group: known for group, known in before.items() if wanted.get(group) == known[0]}
         self.fences.pop(engine, None)
         self.confirmed[engine] = instance_id
-        self.verified[engine] = kept | verified
+        self.verified[engine] = kept | {group: (wanted[group], how) for group, how in verified.items()}

@@ -67,7 +67,11 @@ class ProbeRecorder:
                 given = probe.generate(name, probe.prompts, probe.max_new_tokens)
             else:
                 given = greedy(self._model, probe.prompts, probe.max_new_tokens)
-        return as_tokens(given, len(probe.prompts))
+            found = as_tokens(given, len(probe.prompts))  # inside: what is given may be a generator
+        lengths = sorted({len(one) for one in found} - {probe.max_new_tokens})
+        if lengths:
+            raise ValueError(f"{lengths[0]} tokens were generated for a prompt, wanted are {probe.max_new_tokens}")
+        return found
 
     def _using(self, name: str) -> AbstractContextManager[None]:
         host = self._parts.adapters

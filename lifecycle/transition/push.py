@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from torch import Tensor
 
 from lifecycle.engines.protocol import AdapterPayload, RolloutEngine
-from lifecycle.errors import EngineUnconfirmed
+from lifecycle.errors import EngineError, EngineRefused
 from lifecycle.outcome import EngineOutcome
-from lifecycle.transition.confirming import Verifier, check_report
+from lifecycle.transition.confirming import Verifier, check_report, in_doubt
 from lifecycle.transition.fences import EVERYTHING
 from lifecycle.transition.leasing import let_go, open_lease
 from lifecycle.transition.parts import Parts, Work
 from lifecycle.transition.payloads import BaseStream, Checksums, payloads_of, size_bytes
 from lifecycle.transport import ChoosesTransport, TransportBroken
 from lifecycle.weights.leases import WeightLease
-from states import EngineFacts, adapter_group
+from states import ADAPTER_PREFIX, EngineFacts, adapter_group
 
 
 class Push:
@@ -38,14 +39,15 @@ class Push:
         self._sums = sums
         self._instance = ""
         self._touched: list[str] = []
+        self._compared: set[str] = set()
         self._moved_bytes = 0
-        self._is_open = self._was_begun = False
+        self._is_open = False
 
     def run(self) -> None:
         """Send everything. What came of it is in ``work.engines`` whatever happens.
 
         Raises:
-            BaseException: what stopped it. The engine is fenced, unless it was not begun with.
+            BaseException: what stopped it. The engine is fenced, unless what it held is certain to be whole still.
         """
         parts, engine = self._parts, self._engine
         parts.runtime.receivers.remember(engine)
@@ -60,10 +62,7 @@ class Push:
             let_go(error)
             self._fail(error)
             raise
-        versions = parts.versions.wanted
-        parts.runtime.engines.confirm(
-            engine.name, self._instance, {group: (versions[group], how) for group, how in verified.items()}
-        )
+        parts.runtime.engines.confirm(engine.name, self._instance, verified, parts.versions.wanted)
         self._tell(verified=verified)
         if isinstance(engine, ChoosesTransport):
             self._work.remarks.extend(engine.transport_notes())
@@ -82,18 +81,42 @@ class Push:
     def _send(self, lease: WeightLease) -> dict[str, str]:
         engine, facts = self._engine, self.facts
         payloads = payloads_of(self._parts, facts.stale, lease)
-        self._instance = engine.report().instance_id
-        self._is_open = self._was_begun = True
+        self._instance = self._planned_for(engine.report().instance_id)
+        self._is_open = True
         engine.begin_update()
         for name in facts.extra:
-            self._touched.append(adapter_group(name))
-            engine.unload_adapter(name)
+            with self._touching(adapter_group(name)):
+                engine.unload_adapter(name)
         for group in facts.stale:
-            self._touched.append(group)
-            self._count(self._send_group(group, payloads.get(group), lease))
+            with self._touching(group):
+                self._count(self._send_group(group, payloads.get(group), lease))
         engine.commit_update()
         self._is_open = False
         return self._confirm(payloads, lease)
+
+    def _planned_for(self, instance: str) -> str:
+        """The instance that answers. One that took over since the push was planned lacks more than is in the plan.
+
+        Raises:
+            EngineError: it is another one. Nothing was sent to it.
+        """
+        known = self._instance or self._parts.runtime.engines.confirmed.get(self._engine.name, instance)
+        is_everything = {one.group for one in self._work.facts.contents} <= {*self.facts.stale}
+        if instance != known and not is_everything:
+            why = f"it restarted while a push to it was planned: {known} was known, {instance} answers"
+            raise EngineError(self._engine.name, f"{why}; send update_weights again")
+        return instance
+
+    @contextmanager
+    def _touching(self, group: str) -> Iterator[None]:
+        """What an engine refuses has changed nothing there, but for a base, which comes in several requests."""
+        self._touched.append(group)
+        try:
+            yield
+        except EngineRefused:
+            if group.startswith(ADAPTER_PREFIX):
+                self._touched.remove(group)
+            raise
 
     def _send_group(self, group: str, payload: AdapterPayload | None, lease: WeightLease) -> int:
         if payload is not None:
@@ -120,13 +143,15 @@ class Push:
                 return payloads[group].tensors
             return {name: lease[name] for name in self._parts.inventory.groups()[group]}
 
-        return Verifier(self._parts, self._engine, report, self._sums).verify(self.facts.stale, tensors)
+        verifier = Verifier(self._parts, self._engine, report, self._sums)
+        self._compared = verifier.compared
+        return verifier.verify(self.facts.stale, tensors)
 
     def _fail(self, error: BaseException) -> None:
         """What the engine holds of what was touched is unknown now. It is told so, and gets that again."""
         because = f"{'a push failed' if self._is_open else 'a push was not confirmed'}: {error}"
         touched = frozenset(self._touched)
-        suspect = error.suspect if isinstance(error, EngineUnconfirmed) else touched
+        suspect = in_doubt(error, touched, self._compared)
         try:
             if self._is_open:
                 suspect = EVERYTHING  # unless it acknowledges the abort
@@ -136,7 +161,7 @@ class Push:
             let_go(abort_error)
             because += f"; the abort failed too: {abort_error}"
         finally:
-            if self._was_begun:
+            if suspect is EVERYTHING or suspect:
                 self._parts.runtime.engines.fence(self._engine.name, because, suspect)
             self._tell(error=f"{type(error).__name__}: {error}")
 
