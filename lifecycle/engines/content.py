@@ -24,12 +24,18 @@ class Coverage:
         self._names: dict[str, frozenset[str]] = {}
         self._pending: dict[str, _Pending] = {}
 
-    def touch(self, group: str, version: int) -> None:
-        """Bytes of *group* are about to be written. Several calls with one version add up."""
+    def touch(self, group: str, version: int) -> bool:
+        """Bytes of *group* are about to be written. Several calls with one version add up.
+
+        Returns:
+            Whether this is the first one.
+        """
         self._names.pop(group, None)
         pending = self._pending.get(group)
-        if pending is None or pending.version != version:
-            self._pending[group] = _Pending(version)
+        if pending is not None and pending.version == version:
+            return False
+        self._pending[group] = _Pending(version)
+        return True
 
     def wrote(self, group: str, name: str) -> None:
         """One tensor of a touched group is whole."""

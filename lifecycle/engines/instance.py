@@ -72,6 +72,11 @@ class Instance:
         """Names of the adapters that have a slot, sorted."""
         return tuple(sorted(self._slot_of))
 
+    def touch_base(self, group: str, version: int) -> None:
+        """Tensors of a base group are about to be written; what it was before counts no more."""
+        if self.covered.touch(group, version):
+            self._sent.forget(group)
+
     def write_base(self, group: str, name: str, value: Tensor) -> None:
         """Copy one tensor of a base group that was touched.
 

@@ -130,7 +130,7 @@ class LocalEngine(LocalRequests):
         """
         with self._operation("send_base"):
             self._do(EngineEvent.SEND_BASE, group=group, version=version)  # before the first byte is written
-            self._instance.covered.touch(group, version)
+            self._instance.touch_base(group, version)
             for name, tensor in tensors:
                 self._fail_on_request("write")
                 self._instance.write_base(group, name, tensor)

@@ -19,7 +19,9 @@ class SentAs:
     _held: dict[str, dict[str, tuple[torch.dtype, Tensor]]] = field(default_factory=dict)
 
     def base(self, group: str, name: str, dtype: torch.dtype, into: Tensor) -> None:
-        """One tensor of a base group was copied into *into*."""
+        """One tensor of a base group was copied into *into*. It belongs to no other group any more."""
+        for held in self._held.values():
+            held.pop(name, None)
         self._held.setdefault(group, {})[name] = dtype, into
 
     def adapter(self, group: str, payload: AdapterPayload, lying: Mapping[str, Tensor]) -> None:

@@ -76,6 +76,27 @@ def test_a_group_without_a_version_has_no_checksums(engine: LocalEngine) -> None
     assert engine.checksums("adapter/a") is None
 
 
+def test_a_group_that_is_sent_anew_has_the_checksums_of_what_it_is_now(engine: LocalEngine) -> None:
+    """Another trainer may draw its groups otherwise: nothing of the old ones is left in the new ones (FB-52)."""
+    whole, other = base_of(llama(0)), base_of(llama(1))
+    buffers = {name: one for name, one in other.items() if name.endswith("inv_freq")}
+    rest = {name: one for name, one in other.items() if name not in buffers}
+    push(engine, base=1)
+    engine.begin_update()
+    engine.send_base(FROZEN_BASE, 2, list(rest.items())[:3])
+    engine.send_base(FROZEN_BASE, 2, list(rest.items())[3:])
+    engine.send_base("buffers", 3, buffers.items())
+    engine.commit_update()
+    assert set(whole) == set(rest) | set(buffers)
+    assert engine.checksums(FROZEN_BASE) == sums(rest)
+    assert engine.checksums("buffers") == sums(buffers)
+
+    engine.begin_update()
+    engine.send_base(FROZEN_BASE, 4, whole.items())
+    engine.commit_update()
+    assert engine.checksums(FROZEN_BASE) == sums(whole)
+
+
 def test_released_weights_have_no_checksums(engine: LocalEngine) -> None:
     """Its memory is not there to be read."""
     push(engine, base=1)
