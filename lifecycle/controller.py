@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from threading import get_ident
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -24,6 +25,7 @@ from lifecycle.serving import Serving
 from lifecycle.transition import attach, steps
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import OwnMemory, Request
+from lifecycle.transition.ranks import ALONE, Ranks
 from lifecycle.transition.records import Audit, Recorder
 from lifecycle.transition.runner import Runner
 from lifecycle.transition.steps import TrainingStep
@@ -60,6 +62,8 @@ class TrainerLifecycle(Serving):
         groups: the process groups that sleep may tear down.
         probe: greedy tokens of each version are recorded while awake, and engines that cannot hash their bytes are
             asked for the same tokens after a push; None for none.
+        ranks: what makes this trainer one of many (:class:`lifecycle.distributed.RankAgreement`): every rank then takes
+            the same events in the same order, and all of them act or none. Left out, there are no other ranks.
         initial_state: where the trainer's bytes are now. Declared, never defaulted.
 
     Raises:
@@ -81,15 +85,17 @@ class TrainerLifecycle(Serving):
         audit: Audit | None = None,
         groups: ProcessGroups | None = None,
         probe: GreedyProbe | None = None,
+        ranks: Ranks = ALONE,
         initial_state: TrainerState,
     ) -> None:
         self.config = config
         self.snapshots = snapshots if snapshots is not None else SnapshotStore()
         declared = SlotDeclarations(main_copies, schedulers)
         self._parts = attach.build_parts(config, saver, model, optimizer, adapters, self.snapshots, groups, declared)
+        self._parts.versions.rise_above(ranks.newest(self._parts.versions.newest))
         attach.lay_out(self._parts, TrainerState(initial_state))
         recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
-        self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder)
+        self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder, ranks)
         self._runner.count("attach", {"base-file-write": self._parts.file.written_bytes()})
         self._gate = SnapshotGate(self._parts, self._runner)
         if resident := self._parts.inventory.resident:
@@ -286,14 +292,5 @@ class TrainerLifecycle(Serving):
         found = checked(engines)
         return self._verified(self._turn_to(self, found, memory_peak), found)
 
-    def _send(
-        self,
-        event: TrainerEvent,
-        *,
-        adapters: tuple[str, ...] = (),
-        loads: bool = False,
-        target: str = ACTOR,
-        engines: tuple[RolloutEngine, ...] = (),
-        keeps_partial: bool = False,
-    ) -> Outcome:
-        return self._runner.send(event, Request(adapters, loads, target, engines, keeps_partial))
+    def _send(self, event: TrainerEvent, **asked: Any) -> Outcome:
+        return self._runner.send(event, Request(**asked))

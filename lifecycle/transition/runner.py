@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from lifecycle.errors import DigestMismatch, EventRefused, TrainerFaulted, TransitionFailed
+from lifecycle.errors import DigestMismatch, EventRefused, LifecycleError, TrainerFaulted, TransitionFailed
 from lifecycle.ledger import held_now
 from lifecycle.outcome import Moved, Outcome, Unchanged
 from lifecycle.transition.effects import EFFECTS
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Parts, Request, Undo, UndoFailed, Work
+from lifecycle.transition.ranks import Ranks
 from lifecycle.transition.records import ERRORS_KEPT, Recorder
 from lifecycle.transition.turn import Turn
 from states import (
@@ -32,6 +34,7 @@ from states import (
 
 _RECONCILING = TrainerState.ADAPTER_RECONCILING
 _ENTER = "enter"
+_AGREE = "agree"
 _COMMIT = "commit"
 
 
@@ -48,15 +51,17 @@ class Runner:
         parts: what effects touch.
         machine: what carries the state.
         recorder: the records.
+        ranks: the other ranks, or :class:`~lifecycle.transition.ranks.Alone`.
 
     Attributes:
         moved: bytes that were moved in this run, by (event or call, kind).
     """
 
-    def __init__(self, parts: Parts, machine: TrainerMachine, recorder: Recorder) -> None:
+    def __init__(self, parts: Parts, machine: TrainerMachine, recorder: Recorder, ranks: Ranks) -> None:
         self._parts = parts
         self.machine = machine
         self.recorder = recorder
+        self._ranks = ranks
         self.turn = Turn(parts.config.event_timeout_s)
         self.effects = dict(EFFECTS)
         self.moved: Counter[tuple[str, str]] = Counter()
@@ -73,8 +78,7 @@ class Runner:
             AuditError: the log could not be written and the configuration says stop.
         """
         with self.turn.of(event):
-            facts = gather(self._parts, request, event)
-            decision = decide_event(self.machine.state, event, facts)
+            facts, decision = self._decide(event, request)
             if isinstance(decision, Refusal):
                 self.recorder.refused(decision, facts)
                 raise EventRefused(decision)
@@ -90,10 +94,21 @@ class Runner:
             finally:
                 self._parts.runtime.origin = None
 
+    def _decide(self, event: TrainerEvent, request: Request) -> tuple[Facts, Decision | tuple[Step, Step]]:
+        """The facts, and the decision of all ranks. One that cannot decide does not leave the others waiting."""
+        try:
+            facts = gather(self._parts, request, event)
+        except BaseException as error:
+            self._ranks.undecided(error)
+            raise
+        state = self.machine.state
+        facts = self._ranks.facts(event, facts)
+        return facts, self._ranks.decided(event, state, facts, decide_event(state, event, facts))
+
     def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:
         """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
         started, source = time.perf_counter(), work.step.state
-        self.recorder.began(work.step, work.facts)
+        self._begin(work)
         try:
             self._perform(work, source, entering, leaving)
         finally:
@@ -119,6 +134,15 @@ class Runner:
             self._tell(outcome)
         return outcome
 
+    def _begin(self, work: Work) -> None:
+        try:
+            self.recorder.began(work.step, work.facts)
+        except BaseException as error:
+            self._told(error)
+            with suppress(LifecycleError):
+                self._ranks.undone()
+            raise
+
     def count(self, event: str, moved: Mapping[str, int]) -> None:
         """Add bytes to what the run has moved.
 
@@ -135,30 +159,58 @@ class Runner:
         done: list[_Done] = []
         moves = {_COMMIT: leaving} if entering is None else {_ENTER: entering, _COMMIT: leaving}
         first = () if entering is None else (_ENTER,)
-        for effect in (*first, *work.step.effects, _COMMIT):
+        for effect in (*first, *work.step.effects, _AGREE, _COMMIT):
             try:
                 if effect in moves:
                     self.machine.take(moves[effect])
+                elif effect == _AGREE:
+                    self._ranks.acted(result=_left_out(work))
                 else:
                     done.append(_Done(effect, self.effects[Effect(effect)](self._parts, work)))
-            except DigestMismatch as error:
-                raise self._fault(work, effect, error, None) from error
-            except UndoFailed as both:
-                raise self._fault(work, effect, both.cause, both.undo_error) from both
+            except (DigestMismatch, UndoFailed) as error:
+                raise self._stuck(work, effect, error) from error
             except BaseException as error:
-                self._undo(work, source, effect, done, error)
+                cause = error if effect == _AGREE else self._told(error)
+                self._undo(work, source, effect, done, cause)
                 if not isinstance(error, Exception):
                     raise
-                raise TransitionFailed(work.step.event, source, effect, error, work.engines) from error
+                raise TransitionFailed(work.step.event, source, effect, cause, work.engines) from error
 
     def _undo(self, work: Work, source: TrainerState, effect: str, done: list[_Done], error: BaseException) -> None:
+        failed: BaseException | None = None
+        where = effect
         for one in reversed(done):
             try:
                 one.undo()
             except BaseException as undo_error:  # noqa: BLE001 - also an interrupt: the trainer is faulted
-                raise self._fault(work, one.effect, error, undo_error) from error
+                failed, where = undo_error, one.effect
+                break
+        try:
+            self._ranks.undone(failed)
+        except LifecycleError as others:
+            failed = others if failed is None else failed
+        if failed is not None:
+            raise self._fault(work, where, error, failed) from error
         self._abandon()
         self.recorder.failed(work.step, source, effect, error, held_now(self._parts), work.moved, work.engines)
+
+    def _told(self, error: BaseException) -> BaseException:
+        """Tell the other ranks what failed here. Returns what all of them raise; without any, the error itself."""
+        try:
+            self._ranks.acted(error)
+        except LifecycleError as joint:
+            joint.__cause__ = error
+            return joint
+        return error
+
+    def _stuck(self, work: Work, effect: str, error: DigestMismatch | UndoFailed) -> TrainerFaulted:
+        """Nothing can be undone here: bytes are wrong, or an effect could not take back what it had done."""
+        self._told(error)
+        with suppress(LifecycleError):
+            self._ranks.undone(error)
+        if isinstance(error, UndoFailed):
+            return self._fault(work, effect, error.cause, error.undo_error)
+        return self._fault(work, effect, error, None)
 
     def _abandon(self) -> None:
         """Leave the middle of a reconcile for where it came from; does nothing elsewhere."""
@@ -183,6 +235,12 @@ class Runner:
             except Exception as error:  # noqa: BLE001 - a subscriber must not change a transition's outcome
                 self.callback_errors.append(error)
                 self.recorder.noted("a subscriber raised", error=f"{type(error).__name__}: {error}")
+
+
+def _left_out(work: Work) -> str:
+    """The adapters that a partial reconcile left out: every rank must have left out the same."""
+    failed = work.details.get("failed", ())
+    return ", ".join(one.name for one in failed) if isinstance(failed, tuple) else ""
 
 
 def decide_event(state: TrainerState, event: TrainerEvent, facts: Facts) -> Decision | tuple[Step, Step]:

@@ -13,6 +13,7 @@ from lifecycle import HostArena, LifecycleConfig, MemoryAudit, TrainerLifecycle,
 from lifecycle.adapters.protocol import DesiredAdapter, PreparedAdapter
 from lifecycle.engines.protocol import AdapterPayload, EngineReport
 from lifecycle.errors import AdapterError, EngineError
+from lifecycle.transition.ranks import ALONE, Ranks
 
 WIDTH, SLOT_RANK = 32, 4
 
@@ -242,6 +243,7 @@ def make_world(
     slots: int = 3,
     arena: HostArena | None = None,
     ballast_bytes: int = 0,
+    ranks: Ranks = ALONE,
     **changes: object,
 ) -> World:
     """A trainer that is awake, with the named adapters loaded; *ballast_bytes* make its frozen base larger."""
@@ -264,6 +266,7 @@ def make_world(
         optimizer=optimizers,
         adapters=host,
         audit=audit,
+        ranks=ranks,
         initial_state=TrainerState.AWAKE,
     )
     for slot, name in enumerate(adapters):

@@ -1,0 +1,69 @@
+"""What a transition asks of the other ranks, and the answer where there are none."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from states import Decision, Facts, Step, TrainerEvent, TrainerState
+
+
+class Ranks(Protocol):
+    """The other ranks, such as a :class:`lifecycle.distributed.RankAgreement`.
+
+    Every rank calls the same methods in the same order: ``facts`` and ``decided`` (or ``undecided``) once an event;
+    once it has begun, ``acted``, and after an undo that ``acted`` asked for, ``undone``.
+    """
+
+    def newest(self, version: int) -> int:
+        """The version id above which a new trainer's begin, given the newest that this process has used."""
+
+    def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
+        """The facts to decide on."""
+
+    def decided(
+        self, event: TrainerEvent, state: TrainerState, facts: Facts, decision: Decision | tuple[Step, Step]
+    ) -> Decision | tuple[Step, Step]:
+        """The decision to follow. Raises where ranks do not agree: nothing was done."""
+
+    def undecided(self, error: BaseException) -> None:
+        """This rank failed before it could decide."""
+
+    def acted(self, error: BaseException | None = None, *, result: str = "") -> None:
+        """This rank's effects are done, or failed. Raises where any rank's failed."""
+
+    def undone(self, error: BaseException | None = None) -> None:
+        """This rank has gone back, or could not. Raises where any rank could not."""
+
+
+class Alone:
+    """No other ranks: nothing is asked, and what this rank says holds."""
+
+    def newest(self, version: int) -> int:
+        """This process's."""
+        return version
+
+    def facts(self, _event: TrainerEvent, facts: Facts) -> Facts:
+        """The facts as they are."""
+        return facts
+
+    def decided(
+        self,
+        _event: TrainerEvent,
+        _state: TrainerState,
+        _facts: Facts,
+        decision: Decision | tuple[Step, Step],
+    ) -> Decision | tuple[Step, Step]:
+        """The decision as it is."""
+        return decision
+
+    def undecided(self, error: BaseException) -> None:
+        """Nobody to tell."""
+
+    def acted(self, error: BaseException | None = None, *, result: str = "") -> None:
+        """Nobody to tell."""
+
+    def undone(self, error: BaseException | None = None) -> None:
+        """Nobody to tell."""
+
+
+ALONE: Final = Alone()

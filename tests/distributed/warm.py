@@ -1,0 +1,8 @@
+"""What a rank's process needs, imported once in the process that they are forked from."""
+
+import msgspec.json
+import torch._dynamo
+
+import tests.distributed.ranks
+
+__all__ = ["msgspec", "tests", "torch"]
