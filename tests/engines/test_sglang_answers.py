@@ -15,7 +15,7 @@ from lifecycle.errors import EngineError, EngineRefused, EngineUnanswered
 from states import FROZEN_BASE
 from states.engine_memory import TagState
 from tests.engines.sglang_host import Fault, SglangHost, sglang
-from tests.engines.sglang_world import adapter, answer, base, engine_at, push, right, started
+from tests.engines.sglang_world import PROMPT, adapter, answer, base, engine_at, push, right, started
 
 
 @pytest.fixture
@@ -136,3 +136,38 @@ def test_an_engine_is_closed_at_the_end_of_its_block(host: SglangHost) -> None:
 
     assert repr(engine) == f"SglangEngine('E0', '{host.url}')"
     assert host.process.dead == ""
+
+
+def test_an_answer_of_a_version_that_was_pushed_meanwhile_is_refused(host: SglangHost) -> None:
+    """The request came late, waited at the paused server, and was answered by what it was not meant for."""
+    engine = engine_at(host)
+    engine.report()
+    push(engine, adapter("A", 5))
+    send = engine._calls.generate
+
+    def late(*how: Any) -> Any:
+        push(engine, adapter("A", 6))
+        return send(*how)
+
+    engine._calls.generate = late  # type: ignore[method-assign]
+    with pytest.raises(EngineError, match="adapter/A was 6, asked was 5"):
+        engine.generate([PROMPT], "A", max_new_tokens=4, expected={"adapter/A": 5})
+    engine._calls.generate = send  # type: ignore[method-assign]
+
+    assert answer(engine, "A") == right(0, adapter("A", 6))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"prompts": one} for one in (5, [[]], [["x"]], [[1.5]])),
+        {"temperature": float("nan")},
+        {"max_new_tokens": 2.5},
+    ],
+    ids=repr,
+)
+def test_what_is_no_request_is_refused_in_words(host: SglangHost, wrong: dict[str, Any]) -> None:
+    """Before anything is sent, whatever its type."""
+    asked: dict[str, Any] = {"prompts": [PROMPT], "max_new_tokens": 1} | wrong
+    with pytest.raises(EngineError, match=r"give at least one|must be at least 1"):
+        engine_at(host).generate(asked.pop("prompts"), BASE_ONLY, **asked)

@@ -295,7 +295,7 @@ def test_every_answer_carries_the_versions_that_gave_it(engine: SglangEngine) ->
 def test_a_request_that_is_no_request_is_refused(engine: SglangEngine) -> None:
     """An empty prompt, no token, a temperature below zero."""
     for prompts, count, temperature in (([], 1, 1.0), ([[]], 1, 1.0), ([PROMPT], 0, 1.0), ([PROMPT], 1, -1.0)):
-        with pytest.raises(EngineError, match="prompts are not empty"):
+        with pytest.raises(EngineError, match=r"give at least one|must be at least 1"):
             engine.generate(prompts, BASE_ONLY, max_new_tokens=count, temperature=temperature)
 
 

@@ -58,6 +58,11 @@ class Contact:
         mark = read_mark(weight_version)
         return weight_version == self._text or (mark is not None and mark.run == self._mark.run)
 
+    def versions_at(self, weight_version: str) -> Mapping[str, int]:
+        """The versions that a server held which answered under this weight version of ours."""
+        mark = read_mark(weight_version)
+        return self._at_start if mark is None else mark.versions
+
     def ask(self) -> SglangServer:
         """Ask the server what it is and holds, and bring the books up to it. Changes nothing there.
 

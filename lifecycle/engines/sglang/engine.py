@@ -80,8 +80,9 @@ class SglangEngine:
         slow_s: float = 300.0,
         client: httpx.Client | None = None,
     ) -> None:
-        if tp_size < 1 or base_chunk_bytes < 1 or drain_s < 0:
-            raise ConfigError("tp_size and base_chunk_bytes are at least 1, drain_s is not negative")
+        counts = all(isinstance(one, int) and one >= 1 for one in (tp_size, base_chunk_bytes))
+        if not counts or not isinstance(drain_s, int | float) or not drain_s >= 0:
+            raise ConfigError("tp_size and base_chunk_bytes are at least 1, drain_s is a number and not negative")
         self._name = name
         self._http = [
             EngineHttp(name, url, token=bearer, timeout_s=timeout_s, retries=retries, client=client)

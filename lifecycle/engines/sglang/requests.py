@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from lifecycle.engines.asked import checked_prompts
 from lifecycle.engines.sglang.calls import SglangCalls
 from lifecycle.engines.sglang.contact import Contact
 from lifecycle.engines.sglang.server import Answer
@@ -36,16 +37,15 @@ class Requests:
         Raises:
             EngineError: it may not be sent, or what answered is not what was asked.
         """
-        if sampling["max_new_tokens"] < 1 or sampling["temperature"] < 0 or not prompts or not all(prompts):
-            raise EngineError(
-                self._engine, "prompts are not empty, max_new_tokens at least 1, temperature not negative"
-            )
+        ids = checked_prompts(self._engine, prompts, sampling["max_new_tokens"], sampling["temperature"])
         if self._contact.books.memory.state is EngineState.LOST:
             self._contact.ask()
         wanted = tuple(sorted(expected.items()))
         with self._contact.books.asking(EngineEvent.GENERATE, adapter=adapter, expected=wanted):
-            found = self._calls.generate(prompts, None if adapter == BASE_ONLY else adapter, sampling)
+            versions = self._contact.books.memory.served(adapter)
+            found = self._calls.generate(ids, None if adapter == BASE_ONLY else adapter, sampling)
         self._refuse_strangers(found)
+        self._refuse_others(found, versions)
         return found
 
     def greedy(
@@ -62,6 +62,20 @@ class Requests:
             said = f"{len(short[0].tokens)} token(s) and {short[0].finish!r}"
             raise EngineError(self._engine, f"a greedy probe of {max_new_tokens} tokens ended with {said}")
         return tuple(one.tokens for one in found)
+
+    def _refuse_others(self, found: Sequence[Answer], versions: Mapping[str, int]) -> None:
+        """A request that arrives while it is paused waits there, and is answered by what was pushed meanwhile."""
+        for one in found:
+            held = self._contact.versions_at(one.weight_version)
+            others = [
+                f"{group} was {held.get(group, 'none')}, asked was {version}"
+                for group, version in versions.items()
+                if held.get(group) != version
+            ]
+            if others:
+                raise EngineError(
+                    self._engine, f"it was updated before it answered: {'; '.join(others)}; ask it once more"
+                )
 
     def _refuse_strangers(self, found: Sequence[Answer]) -> None:
         strange = [one.weight_version for one in found if not self._contact.is_ours(one.weight_version)]
