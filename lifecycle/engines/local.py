@@ -7,7 +7,8 @@ machine of :mod:`states.engine_table`, as of every engine; its record is exact, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from torch import Tensor, nn
 
@@ -18,7 +19,7 @@ from lifecycle.engines.protocol import KV_CACHE, WEIGHTS, AdapterPayload, Engine
 from lifecycle.engines.sampling import Rollout
 from lifecycle.engines.tags import TAGS, EngineTags
 from lifecycle.saver import MemorySaver
-from states import BASE_ONLY, EngineEvent, EngineSaid, TagState, adapter_group
+from states import BASE_ONLY, EngineEvent, EngineSaid, EngineStep, TagState, adapter_group
 
 __all__ = ["BASE_ONLY", "KV_CACHE", "TAGS", "WEIGHTS", "LocalEngine", "Rollout"]
 
@@ -204,8 +205,8 @@ class LocalEngine(LocalRequests):
                 step = self._books.decided(EngineEvent.DISCARD if discard else EngineEvent.RELEASE, tags=(tag,))
                 if not step.settled:
                     self._instance.pool.flush()
-                    self._tags.release([tag])
-                    self._books.acknowledged(step)
+                    with self._moving(tag, step):
+                        self._tags.release([tag])
                 if discard and tag == WEIGHTS and not step.settled:
                     self._instance.discard(self._tags.backup)
 
@@ -219,5 +220,14 @@ class LocalEngine(LocalRequests):
             for tag in self._tags.known(tags):
                 step = self._books.decided(EngineEvent.RESUME, tags=(tag,))
                 if not step.settled:
-                    self._tags.resume([tag])
-                    self._books.acknowledged(step)
+                    with self._moving(tag, step):
+                        self._tags.resume([tag])
+
+    @contextmanager
+    def _moving(self, tag: str, step: EngineStep) -> Iterator[None]:
+        """Where the memory is by then is acknowledged, also when an interrupt comes after the saver's call."""
+        try:
+            yield
+        finally:
+            if (tag in self._tags.released()) is (step.ask.event is not EngineEvent.RESUME):
+                self._books.acknowledged(step)
