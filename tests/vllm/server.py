@@ -12,8 +12,10 @@ import time
 from pathlib import Path
 
 import httpx
+import psutil
 
 START_S = 240
+SEGMENTS = "/dev/shm/psm_"  # noqa: S108 - vLLM's own
 _ENVIRONMENT = {
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
     "VLLM_SERVER_DEV_MODE": "1",
@@ -74,10 +76,24 @@ class RunningServer:
     def kill(self) -> None:
         """End it and all of its processes at once."""
         if self._process is not None:
+            segments = _shared_memory_of(self._process.pid)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            for segment in segments:  # hundreds of MB each, which a killed server leaves behind
+                segment.unlink(missing_ok=True)
+
+
+def _shared_memory_of(pid: int) -> set[Path]:
+    """The shared memory segments that a server and its processes have mapped."""
+    found: set[Path] = set()
+    with contextlib.suppress(psutil.Error):
+        server = psutil.Process(pid)
+        for one in (server, *server.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                found |= {Path(region.path) for region in one.memory_maps() if region.path.startswith(SEGMENTS)}
+    return found
 
 
 def _die_with_the_tests() -> None:
