@@ -22,6 +22,8 @@ LifecycleError
 ├── AuditError          the world: the log could not be written
 ├── TransitionFailed    the world: an effect failed and everything was undone
 └── TrainerFaulted      us or the world: an undo failed; call recover()
+
+Those of many ranks are in :mod:`lifecycle.distributed.errors`.
 """
 
 from __future__ import annotations

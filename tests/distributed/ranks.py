@@ -56,6 +56,10 @@ class Member:
         for event in events:
             getattr(self.world.trainer, event)()
 
+    def reconcile_partly(self) -> None:
+        """Keep what can be loaded."""
+        self.world.trainer.reconcile_adapters(partial="keep")
+
     def register(self, *names: str, bad: bool = False) -> None:
         """Adapters that the next reconcile loads, or fails to."""
         for name in names:

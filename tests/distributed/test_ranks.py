@@ -1,4 +1,8 @@
-"""Four real processes with a trainer each: whatever happens on one of them, all come to the same end."""
+"""Four real processes with a trainer each: whatever happens on one of them, all come to the same end.
+
+FB-49 (only rank 0 waits) and FB-50 (one rank fails, the others wait for it) in full: late, unlike, never there; failed in
+an offload, in a reconcile, and dead outright.
+"""
 
 from __future__ import annotations
 
@@ -96,6 +100,34 @@ def test_a_failed_pause_on_rank_0_is_undone_on_all(ranks: Ranks) -> None:
     answers = ranks.all("send", "offload")
 
     _undone(ranks, before, answers, 0, "told to")
+
+
+def test_a_wake_up_that_fails_on_one_rank_is_undone_on_those_that_were_awake(ranks: Ranks) -> None:
+    """After their last effect: they give the memory back, and the next wake-up brings every byte."""
+    assert ranks.all("send", "sleep", "offload") == dict.fromkeys(ALL)
+    before = ranks.all("look")
+    ranks.one(3, "hook", "check-digests", "raise")
+    answers = ranks.all("send", "wake_up")
+
+    _undone(ranks, before, answers, 3, "ValueError: a hook raised")
+    ranks.one(3, "unhook")
+    assert ranks.all("send", "wake_up") == dict.fromkeys(ALL)
+    assert {rank: one["bytes"] for rank, one in ranks.all("look").items()} == {
+        rank: one["bytes"] for rank, one in before.items()
+    }
+
+
+def test_a_partial_reconcile_that_leaves_out_other_adapters_on_one_rank_is_undone(ranks: Ranks) -> None:
+    """What was left out is compared too: ranks must hold the same adapters."""
+    before = ranks.all("look")
+    ranks.all("register", "C", but={1: {"bad": True}})
+    answers = ranks.all("reconcile_partly")
+    told = _same(answers)
+
+    assert (told.kind, told.cause, told.keys["ranks"]) == ("TransitionFailed", "RanksDisagree", (1,))
+    assert all("result: ranks 0, 2, 3 '', rank 1 'C'" in one.text for one in answers.values())
+    after = ranks.all("look")
+    assert all(after[rank]["bytes"] == before[rank]["bytes"] for rank in ALL)
 
 
 def test_an_exception_in_a_hook_of_one_rank_is_undone_on_all(ranks: Ranks) -> None:
