@@ -60,8 +60,11 @@ def handoff(
         turn.go()
         yield
     except BaseException as error:
-        for second in turn.come_back():
+        failures = turn.come_back()
+        for second in failures:
             error.add_note(f"on the way back: {type(second).__name__}: {second}")
+        if isinstance(error, Exception) and failures and not isinstance(failures[0], Exception):
+            raise failures[0] from error
         raise
     failures = turn.come_back()
     if failures:
@@ -100,25 +103,29 @@ class _Turn:
             self._after(step)
         self._arrived = True
 
-    def come_back(self) -> list[Exception]:
-        """The engines release and the trainer wakes; each is tried whatever the others do.
+    def come_back(self) -> list[BaseException]:
+        """The engines release and the trainer wakes; each is tried whatever the others do, and if one is interrupted.
 
         Before the engines were served they put back what they took for it, but for weights that were to stay on the
         device, and nothing that they had before.
+
+        Returns:
+            What they raised, interrupts first.
         """
-        failures: list[Exception] = []
-        asleep: list[Exception] = []
+        failures: list[BaseException] = []
+        asleep: list[BaseException] = []
         for step in self._plan.back.steps:
             if step.engine:
                 self._release(step, failures)
             elif self._trainer.state not in _UP:
                 self._try(self._trainer.wake_up, asleep, step)
-        if asleep and self._trainer.state not in _UP and self._makes_room(failures):
+        has_no_room = asleep and isinstance(asleep[0], Exception) and self._trainer.state not in _UP
+        if has_no_room and self._makes_room(failures):
             asleep.clear()
             self._try(self._trainer.wake_up, asleep)
-        return failures + asleep
+        return sorted(failures + asleep, key=lambda one: isinstance(one, Exception))
 
-    def _release(self, step: HandoverStep, failures: list[Exception]) -> None:
+    def _release(self, step: HandoverStep, failures: list[BaseException]) -> None:
         tags = tuple(tag for tag in step.tags if self._arrived or tag in self._asked.get(step.engine, ()))
         if not tags:
             return
@@ -129,7 +136,7 @@ class _Turn:
         release = self._by_name[engine].release
         return partial(release, tags, discard=True) if discards else partial(release, tags)
 
-    def _makes_room(self, failures: list[Exception]) -> bool:
+    def _makes_room(self, failures: list[BaseException]) -> bool:
         """Whether engines have room to give that the trainer did not find: the weights that they were to keep."""
         back = self._plan.back
         if not back.keeps_weights:
@@ -139,10 +146,10 @@ class _Turn:
                 self._try(self._releasing(one.name, (WEIGHTS,), discards=one.discards), failures)
         return True
 
-    def _try(self, call: Callable[[], object], failures: list[Exception], step: HandoverStep | None = None) -> None:
+    def _try(self, call: Callable[[], object], failures: list[BaseException], step: HandoverStep | None = None) -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - the others and the trainer still have to be seen to
+        except BaseException as error:  # noqa: BLE001 - the others and the trainer still have to be seen to
             failures.append(error)
         else:
             if step is not None and self._arrived:

@@ -110,3 +110,26 @@ def test_an_engine_whose_weights_were_discarded_gets_the_base_again() -> None:
 
         assert rollout.tokens[0, -4:].tolist() == expected
         assert sum(step.sends_bytes for step in plan.steps) >= plan.sizes.trainer.base_bytes
+
+
+@pytest.mark.parametrize("inside", [None, RuntimeError("the loop failed")])
+def test_an_interrupt_on_the_way_back_is_raised_once_everybody_is_back(inside: Exception | None) -> None:
+    """One of an engine's release: the trainer wakes all the same, and an error of the block is not lost."""
+    trainer, _, engine = pair(memory_peak="host", engine_keeps_weights=False)
+
+    def interrupt(operation: str) -> None:
+        if operation == "release":
+            engine.fault = None
+            raise KeyboardInterrupt
+
+    def turn() -> None:
+        with trainer.handoff([engine]):
+            engine.fault = interrupt
+            if inside is not None:
+                raise inside
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        turn()
+
+    assert raised.value.__cause__ is inside
+    assert trainer.state is TrainerState.AWAKE
