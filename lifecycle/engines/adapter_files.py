@@ -5,6 +5,7 @@ Or for as long as it is served, where the server may read it again.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
@@ -23,6 +24,7 @@ from lifecycle.engines.protocol import AdapterPayload
 from lifecycle.errors import AdapterError, ConfigError
 from lifecycle.private import make_folder
 
+PREFIX: Final = "adapter-lifecycle-"
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - what is made in it is 0700
 
 
@@ -32,9 +34,11 @@ class AdapterFiles:
     The server has to see the same path: it runs on this host, or shares the directory. Directories are 0700 and files
     0600: the server runs as the same user.
 
+    All of them lie in one new directory, which is locked as long as this object lives and removed with it: what else
+    lies beside it is somebody else's.
+
     Args:
-        directory: a directory of the caller's, made 0700 where it is missing and not removed. None: one of its own in
-            ``/dev/shm`` (elsewhere where there is none), removed with this object.
+        directory: where to make it; made 0700 where it is missing. None: in ``/dev/shm``, elsewhere where there is none.
 
     Raises:
         ConfigError: it cannot be made, or others may write it.
@@ -42,19 +46,13 @@ class AdapterFiles:
 
     def __init__(self, directory: str | Path | None = None) -> None:
         try:
-            if directory is None:
-                self._root = Path(tempfile.mkdtemp(prefix="adapter-lifecycle-", dir=_memory()))
-                weakref.finalize(self, _remove_own, self._root, os.getpid())
-            else:
-                self._root = as_path("directory", directory, "of adapter files").absolute()
-                make_folder(self._root)
-            found = self._root.stat()
+            self._home = _memory() if directory is None else _own_folder(directory)
+            self._root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=self._home))
+            lock = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            weakref.finalize(self, _remove_own, self._root, lock, os.getpid())
+            fcntl.flock(lock, fcntl.LOCK_SH)
         except OSError as error:
             raise ConfigError(f"adapters cannot be written to {directory or _memory()}: {error.strerror}") from error
-        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise ConfigError(
-                f"{self._root} is another user's, or others may write it; give one of your own, mode 0700"
-            )
 
     @property
     def root(self) -> Path:
@@ -104,6 +102,15 @@ class AdapterFiles:
         """Where a version of an adapter lies, or would."""
         return self._root / name / f"v{version}"
 
+    def is_ours(self, place: Path) -> bool:
+        """Whether this object has written there, or one like it of this user that is gone: its process has ended."""
+        if place.is_relative_to(self._root):
+            return True
+        if not place.is_relative_to(self._home):
+            return False
+        maker = place.relative_to(self._home).parts[:1]
+        return bool(maker) and maker[0].startswith(PREFIX) and _is_left(self._home / maker[0])
+
     def remove(self, place: Path) -> None:
         """Remove one version. What is not there is removed already."""
         shutil.rmtree(place, ignore_errors=True)
@@ -117,10 +124,37 @@ class AdapterFiles:
                 self.remove(place)
 
 
-def _remove_own(root: Path, maker: int) -> None:
+def _own_folder(directory: str | Path) -> Path:
+    folder = as_path("directory", directory, "of adapter files").absolute()
+    make_folder(folder)
+    found = folder.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise ConfigError(f"{folder} is another user's, or others may write it; give one of your own, mode 0700")
+    return folder
+
+
+def _remove_own(root: Path, lock: int, maker: int) -> None:
     """Not at the end of a child that was forked meanwhile: the server still reads them."""
     if os.getpid() == maker:
         shutil.rmtree(root, ignore_errors=True)
+        os.close(lock)
+
+
+def _is_left(root: Path) -> bool:
+    """Whether nobody who lives has made this directory: it is gone, or this user's and not locked."""
+    try:
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _memory() -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import weakref
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle.adapters.files import read_adapter
-from lifecycle.engines.adapter_files import AdapterFiles
+from lifecycle.engines.adapter_files import PREFIX, AdapterFiles
 from lifecycle.errors import AdapterError, ConfigError
 from tests.engines.world import adapter
 
@@ -62,20 +63,49 @@ def test_it_is_gone_after_the_load_and_after_a_load_that_failed() -> None:
 
 
 def test_its_own_directory_goes_with_it(tmp_path: Path) -> None:
-    """One that was given stays."""
+    """One that was given stays, and has it in it."""
     own, given = AdapterFiles(), AdapterFiles(tmp_path / "mine")
     roots = own.root, given.root
     del own, given
 
-    assert [root.exists() for root in roots] == [False, True]
+    assert [root.exists() for root in roots] == [False, False]
+    assert roots[1].parent == tmp_path / "mine"
     assert _mode(tmp_path / "mine") == 0o700
+
+
+def test_what_lies_beside_its_adapters_is_left_alone(tmp_path: Path) -> None:
+    """Files of the user, and those of another engine that was given the same directory."""
+    mine = tmp_path / "llama" / "v1"
+    mine.mkdir(parents=True)
+    one, other = AdapterFiles(tmp_path), AdapterFiles(tmp_path)
+    place = one.write(adapter("A", 3, seed=1))
+    other.write(adapter("A", 3, seed=1))
+    other.keep([])
+
+    assert place.is_dir()
+    assert mine.is_dir()
+    assert not other.is_ours(place)
+
+
+def test_what_somebody_wrote_who_is_gone_is_taken_over(tmp_path: Path) -> None:
+    """A killed process has left its directory, one that ended has removed it; those of other programs are theirs."""
+    killed, ended, lives = AdapterFiles(tmp_path), AdapterFiles(tmp_path), AdapterFiles(tmp_path)
+    places = [one.write(adapter("A", 3, seed=1)) for one in (killed, ended, lives)]
+    kept = shutil.copytree(killed.root, tmp_path / f"{PREFIX}killed") / "A" / "v3"
+    del killed, ended
+    files = AdapterFiles(tmp_path)
+    strange = (tmp_path / "llama", tmp_path, Path("/models/a"), Path("relative"))
+
+    assert [files.is_ours(one) for one in (kept, *places)] == [True, True, True, False]
+    assert [files.is_ours(one) for one in strange] == [False] * 4
 
 
 def test_what_a_load_that_was_killed_left_behind_is_written_anew(tmp_path: Path) -> None:
     """The path of a version may exist already; what lies there is not mixed with the new files."""
-    (tmp_path / "A" / "v3").mkdir(parents=True, mode=0o700)
-    (tmp_path / "A" / "v3" / "stray").write_text("old")
-    with AdapterFiles(tmp_path).written(adapter("A", 3, seed=1)) as place:
+    files = AdapterFiles(tmp_path)
+    (files.root / "A" / "v3").mkdir(parents=True, mode=0o700)
+    (files.root / "A" / "v3" / "stray").write_text("old")
+    with files.written(adapter("A", 3, seed=1)) as place:
         names = sorted(path.name for path in place.iterdir())
 
     assert names == ["adapter_config.json", "adapter_model.safetensors"]
@@ -83,10 +113,11 @@ def test_what_a_load_that_was_killed_left_behind_is_written_anew(tmp_path: Path)
 
 def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
     """Before anything is written."""
-    with pytest.raises(AdapterError), AdapterFiles(tmp_path).written(adapter("../A", 3, seed=1)):
+    files = AdapterFiles(tmp_path)
+    with pytest.raises(AdapterError), files.written(adapter("../A", 3, seed=1)):
         pass
 
-    assert list(tmp_path.iterdir()) == []
+    assert [*files.root.iterdir(), *tmp_path.iterdir()] == [files.root]
 
 
 def test_a_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
@@ -98,14 +129,12 @@ def test_a_directory_that_others_may_write_is_refused(tmp_path: Path) -> None:
 
 def test_no_room_is_an_error_that_says_so_and_leaves_nothing(tmp_path: Path) -> None:
     """A file stands where the directory would be."""
-    (tmp_path / "A").write_text("in the way")
-    with (
-        pytest.raises(AdapterError, match="cannot be written"),
-        AdapterFiles(tmp_path).written(adapter("A", 3, seed=1)),
-    ):
+    files = AdapterFiles(tmp_path)
+    (files.root / "A").write_text("in the way")
+    with pytest.raises(AdapterError, match="cannot be written"), files.written(adapter("A", 3, seed=1)):
         pass
 
-    assert (tmp_path / "A").read_text() == "in the way"
+    assert (files.root / "A").read_text() == "in the way"
 
 
 def test_an_adapter_that_is_kept_stays_until_it_is_not_named_any_more(tmp_path: Path) -> None:
@@ -116,7 +145,7 @@ def test_an_adapter_that_is_kept_stays_until_it_is_not_named_any_more(tmp_path: 
 
     assert [place.exists() for place in places] == [False, True, False]
     assert places[1] == files.place("a", 2)
-    assert [one.name for one in tmp_path.iterdir()] == ["a"]
+    assert [one.name for one in files.root.iterdir()] == ["a"]
 
 
 def test_a_child_that_is_forked_leaves_them_there() -> None:

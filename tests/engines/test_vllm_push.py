@@ -233,6 +233,23 @@ def test_an_adapter_that_a_push_left_behind_is_dropped_by_the_next(server: FakeV
     assert set(server.adapters) == {"other", "a"}
 
 
+def test_adapters_of_a_trainer_that_is_gone_make_room_for_those_of_the_next(server: FakeVllm) -> None:
+    """It was killed, or forgot close(); one that lives keeps its own."""
+    gone, lives = engine_on(server), engine_on(server)
+    for engine, name in ((gone, "a"), (lives, "b")):
+        engine.report()
+        push(engine, payload(name))
+    del gone, engine
+    engine = engine_on(server)
+    engine.report()
+    push(engine, payload(version=3))
+
+    assert Path(server.adapters["a"]).parts[-2:] == ("a", "v3")
+    assert sorted(server.adapters) == ["a", "b"]
+    with pytest.raises(EngineRefused, match="already been loaded"):
+        push(engine, payload("b"))
+
+
 def test_what_the_server_lists_must_be_what_it_was_sent(server: FakeVllm) -> None:
     """Somebody else loads under the same name meanwhile: that is no commit (FB-56)."""
     engine = engine_on(server)

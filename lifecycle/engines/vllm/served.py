@@ -39,10 +39,8 @@ class ServedAdapters:
         self._paths: dict[str, str] = {}
 
     def seen(self, models: Models) -> None:
-        """The server has listed what it serves. What others loaded is theirs."""
-        self._paths = {
-            name: path for name, path in models.adapters.items() if Path(path).is_relative_to(self._files.root)
-        }
+        """The server has listed what it serves. What others loaded is theirs, unless they have ended since."""
+        self._paths = {name: path for name, path in models.adapters.items() if self._files.is_ours(Path(path))}
 
     def names(self) -> frozenset[str]:
         """The adapters that it serves from our files."""
