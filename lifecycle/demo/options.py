@@ -72,7 +72,7 @@ class DemoOptions:
         ref: the reference that the policy is pulled towards: ``"adapter_off"``, ``"snapshot"`` or None.
         strategy: when a second host copy of the actor is made.
         engine: who generates, of :class:`EngineKind`: an engine in this process, or a vLLM server on the same model.
-        engine_url: the server's address.
+        engine_url: the server's address. Not shown: it may have credentials in it.
         out: folder of the audit log and of disk backups; made if it is not there.
         seed: of weights, prompts and samples.
         training: sizes and rates.
@@ -92,7 +92,7 @@ class DemoOptions:
     ref: str | None = None
     strategy: str = "lean"
     engine: str = EngineKind.LOCAL.value
-    engine_url: str | None = None
+    engine_url: str | None = field(default=None, repr=False)
     out: Path = Path("demo-out")
     seed: int = 0
     training: Training = field(default_factory=Training)

@@ -38,7 +38,7 @@ class AdapterFiles:
     lies beside it is somebody else's.
 
     Args:
-        directory: where to make it; made 0700 where it is missing. None: in ``/dev/shm``, elsewhere where there is none.
+        directory: where to make it; made 0700 where it is missing. None: in ``/dev/shm``, else a temporary directory.
 
     Raises:
         ConfigError: it cannot be made, or others may write it.

@@ -33,6 +33,13 @@ def test_the_token_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert "s3cret" not in repr(engine)
 
 
+def test_credentials_of_the_address_are_not_shown() -> None:
+    """Options are printed by whoever looks for a fault."""
+    options = DemoOptions(engine="vllm", engine_url="http://user:s3cret@127.0.0.1:1")
+
+    assert "s3cret" not in f"{options!r} {vllm_engine(options)!r}"
+
+
 def test_the_model_is_written_for_a_server_to_load(tmp_path: Path) -> None:
     """The same weights as those that the demo trains; what is there already is not overwritten."""
     directory = tmp_path / "model"
