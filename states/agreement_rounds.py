@@ -30,6 +30,7 @@ from states.facts import Facts
 from states.generations import Seat, meet
 
 _REASON_MAX: Final = 2000
+_NO_RESULT: Final = digest_of("")
 _LIBRARY: Final = "version of this library"
 
 Decided = Agreed | Disagreed | Declined | Failed | Missing | Fenced
@@ -157,7 +158,9 @@ class Voter:
 
     def _vote(self, phase: Phase, said: Said, reason: str, result: str, left_s: float) -> Asking[Voted]:
         seat = self.seat
-        packed = Ballot(phase, said, seat.generation, seat.sequence, facts=digest_of(result)).pack()
+        packed = Ballot(
+            phase, said, seat.generation, seat.sequence, facts=digest_of(result) if result else _NO_RESULT
+        ).pack()
         held = yield Gather(packed, left_s)
         if said is Said.NOTHING and held == packed * seat.world:
             return Agreed(seat.sequence)

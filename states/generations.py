@@ -119,8 +119,9 @@ def meet(seat: Seat, phase: Phase, talk: Callable[[float], Asking[T]]) -> Asking
                 left_s = yield from _left(seat, started)
                 place = _Place(seat.sequence, phase)
                 result = yield from talk(left_s)
-                mark = "+" if isinstance(result, Agreed) else "-"
-                yield Put(seat.key("passed", seat.rank), f"{place}{mark}")
+                agreed = isinstance(result, Agreed)
+                if not (agreed and phase == Phase.DECIDED):  # who has agreed to act will come to the next meeting
+                    yield Put(seat.key("passed", seat.rank), f"{place}{'+' if agreed else '-'}")
                 return result
         except GroupLost:
             settled = yield from _settle(seat, place, started)
@@ -221,7 +222,7 @@ def _weigh(seat: Seat, *, is_late: bool) -> Asking[dict[str, Any] | None]:
     lost, passed = told[: seat.world], told[seat.world :]
     places = [_Place.of(one) for one in lost if one]
     first = min(places, key=lambda one: (one.sequence, one.phase))
-    through = [bool(one) and not _acts(one) and not _Place.of(one).is_before(first) for one in passed]
+    through = [bool(one) and not _Place.of(one).is_before(first) for one in passed]
     missing = [rank for rank in range(seat.world) if not lost[rank] and not through[rank]]
     if missing and not is_late:
         return None
@@ -231,11 +232,6 @@ def _weigh(seat: Seat, *, is_late: bool) -> Asking[dict[str, Any] | None]:
     again = all(lost) and len(set(places)) == 1
     found = {"missing": missing, "sequence": first.sequence, "committed": max(committed, default=-1), "again": again}
     return (yield from _rule(seat, found))
-
-
-def _acts(passed: str) -> bool:
-    """It has agreed to act, so it will come to the meeting after that, unless it is lost."""
-    return passed.endswith("+") and _Place.of(passed).phase == Phase.DECIDED
 
 
 def _rule(seat: Seat, found: dict[str, Any]) -> Asking[dict[str, Any]]:

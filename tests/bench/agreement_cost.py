@@ -4,7 +4,8 @@
 
 Each rank is a process on gloo. In turn it takes two bare gathers of one ballot each over the same group, and one
 agreement before and one after an event whose facts differ in one adapter from those of the event before. Printed are
-medians over the pairs, the median of the pairs' ratios, and the bytes that a rank puts into an agreement.
+medians over the pairs, the median of the pairs' ratios, the bytes that a rank puts into an agreement, and the work of
+its own that an agreement adds.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from states import ContentFacts, Decision, Facts, TrainerEvent, TrainerState, de
 from states.agreement import BALLOT_BYTES
 from states.agreement_requests import Gather
 
-Figures = tuple[float, float, float]
-"""Seconds of the bare collectives and of the agreement, and the ratio."""
+Figures = tuple[float, float, float, float]
+"""Seconds of the bare collectives and of the agreement, the ratio, and what the latter adds to the thread's work."""
 
 
 def measure(rank: int, world: int, store: str, adapters: int, pairs: int) -> Figures:
@@ -35,7 +36,7 @@ def measure(rank: int, world: int, store: str, adapters: int, pairs: int) -> Fig
     agreement = RankAgreement(rank, world, transport, timeout_s=60.0)
     agreement.newest(0)
     contents = [ContentFacts(), *(ContentFacts(group=f"adapter/a{number}", frozen=False) for number in range(adapters))]
-    taken: list[tuple[float, float]] = []
+    taken: list[tuple[float, float, float]] = []
     for number in range(pairs):
         changed = 1 + number % max(1, adapters)
         contents[changed] = replace(contents[changed], version=number + 2, live=number + 2)
@@ -46,19 +47,23 @@ def measure(rank: int, world: int, store: str, adapters: int, pairs: int) -> Fig
             agreement.decided(TrainerEvent.SLEEP, TrainerState.AWAKE, facts, decision)
             agreement.acted()
 
-        taken.append((_seconds(transport, lambda: _bare(transport)), _seconds(transport, agree)))
+        (bare_s, bare_cpu_s), (whole_s, whole_cpu_s) = (
+            _seconds(transport, lambda: _bare(transport)),
+            _seconds(transport, agree),
+        )
+        taken.append((bare_s, whole_s, whole_cpu_s - bare_cpu_s))
     agreement.close()
     kept = taken[pairs // 10 :]
-    bare, whole = (statistics.median(column) for column in zip(*kept, strict=True))
-    return bare, whole, statistics.median(one[1] / one[0] for one in kept)
+    bare, whole, added = (statistics.median(column) for column in zip(*kept, strict=True))
+    return bare, whole, statistics.median(one[1] / one[0] for one in kept), added
 
 
-def _seconds(transport: GlooTransport, what: Callable[[], None]) -> float:
-    """How long it takes when all ranks begin together."""
+def _seconds(transport: GlooTransport, what: Callable[[], None]) -> tuple[float, float]:
+    """How long it takes when all ranks begin together, and how much of that this thread works."""
     _bare(transport)
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.thread_time()
     what()
-    return time.perf_counter() - started
+    return time.perf_counter() - started, time.thread_time() - worked
 
 
 def _bare(transport: GlooTransport) -> None:
@@ -90,12 +95,15 @@ def main() -> None:
             pipes.append(here)
             processes[-1].start()
         print(f"{given.ranks} ranks on gloo, {given.pairs} pairs, {2 * BALLOT_BYTES} bytes a rank and agreement")
-        print("adapters   two bare gathers   agreement   ratio")
+        print("adapters   two bare gathers   agreement   ratio   work added")
         for count in given.adapters:
-            bare, whole, ratio = (
+            bare, whole, ratio, added = (
                 statistics.median(column) for column in zip(*(one.recv() for one in pipes), strict=True)
             )
-            print(f"{count:8}   {bare * 1e3:13.3f} ms   {whole * 1e3:6.3f} ms   {ratio:5.2f}", flush=True)
+            print(
+                f"{count:8}   {bare * 1e3:13.3f} ms   {whole * 1e3:6.3f} ms   {ratio:5.2f}   {added * 1e3:7.3f} ms",
+                flush=True,
+            )
         for process in processes:
             process.join()
 
