@@ -177,11 +177,14 @@ def sources_are_fresh(facts: Facts) -> Answer:
 
 @guard()
 def engines_hold_their_weights_tag(facts: Facts) -> Answer:
-    """Each engine that gets something has its ``weights`` memory mapped. A write into released memory is lost."""
-    asleep = [one.name for one in facts.engines if _is_behind(one) and one.weights_resident is not True]
+    """Each engine that gets something has its ``weights`` memory mapped. A write into released memory is lost.
+
+    One of which that is unknown gets nothing and stops nobody else's: its own push fails before anything is sent.
+    """
+    asleep = [one.name for one in facts.engines if _is_behind(one) and one.weights_resident is False]
     return (
         not asleep,
-        f"weights released or unknown: {', '.join(asleep)}" if asleep else "every target holds its weights tag",
+        f"weights released: {', '.join(asleep)}" if asleep else "no target has released its weights tag",
         'resume("weights") on these engines first',
     )
 

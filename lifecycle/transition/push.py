@@ -80,6 +80,9 @@ class Push:
 
     def _send(self, lease: WeightLease) -> dict[str, str]:
         engine, facts = self._engine, self.facts
+        if facts.weights_resident is None:
+            why = f"what it holds could not be told when the push was planned ({facts.unknown}); nothing was sent"
+            raise EngineError(engine.name, f"{why}. Send update_weights again, or leave it out of the engines")
         payloads = payloads_of(self._parts, facts.stale, lease)
         self._instance = self._planned_for(engine.report().instance_id)
         self._is_open = True

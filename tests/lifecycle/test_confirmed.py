@@ -180,13 +180,30 @@ def test_an_engine_that_does_not_know_what_it_holds_gets_everything_again() -> N
 def test_an_engine_that_does_not_answer_is_not_routable_and_nothing_is_sent_to_it() -> None:
     """Whatever it raises."""
     world, engine = pushed()
-    engine.fails = {1: "before", 2: "before"}
+    engine.fails = dict.fromkeys(range(1, 4), "before")
     serves, because = standing(world, engine)
 
     assert serves is Serves.UNKNOWN
     assert because == "it does not answer: ConnectionError: E0 does not hear report"
-    with pytest.raises(EventRefused, match="weights released or unknown: E0"):
+    with pytest.raises(TransitionFailed, match="E0 does not hear report"):
         world.trainer.update_weights([engine])
+    assert engine.writes() == []
+
+
+def test_an_engine_that_does_not_answer_keeps_nobody_else_from_being_updated() -> None:
+    """Nor does one that cannot say where its weights are: its own push fails before anything is sent (FB-54)."""
+    world, silent = pushed()
+    other, vague = TornEngine("E1"), TornEngine("E2")
+    vague.unknown, vague.resident = "its last answer was lost", set()
+    silent.fails = dict.fromkeys(range(1, 4), "before")
+    silent.calls.clear()
+    with pytest.raises(TransitionFailed) as failed:
+        world.trainer.update_weights([silent, other, vague])
+
+    assert {name: one.committed for name, one in failed.value.engines.items()} == {"E0": False, "E1": True, "E2": False}
+    assert "could not be told when the push was planned (its last answer was lost)" in failed.value.engines["E2"].error
+    assert holds_everything(world, other)
+    assert (silent.writes(), vague.writes()) == ([], [])
 
 
 def test_an_engine_that_discarded_its_weights_gets_the_base_before_its_adapters() -> None:

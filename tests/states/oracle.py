@@ -258,7 +258,7 @@ def _update(state: str, facts: Facts) -> Ruling:
         "a version that somebody else gave out would be replaced by an older one": any(
             one.ahead != () for one in targets
         ),
-        "a write would go into released memory": any(one.weights_resident is not True for one in targets),
+        "a write would go into released memory": any(one.weights_resident is False for one in targets),
     }
     return _try("moves", state, _named(dangers))
 
