@@ -1,7 +1,7 @@
 """Four real processes with a trainer each: whatever happens on one of them, all come to the same end.
 
-FB-49 (only rank 0 waits) and FB-50 (one rank fails, the others wait for it) in full: late, unlike, never there; failed in
-an offload, in a reconcile, and dead outright.
+FB-49 (only rank 0 waits) and FB-50 (one rank fails, the others wait for it) in full: late, unlike, never there; failed
+in an offload, in a reconcile, and dead outright.
 """
 
 from __future__ import annotations
