@@ -212,6 +212,79 @@ def test_a_restarted_server_holds_its_base_only_if_it_proves_it_again(server: Fa
     assert engine.report().versions == BASE_VERSIONS
 
 
+@pytest.mark.parametrize("paused_by", ["a hand-over back", "a trainer that ended"])
+def test_a_server_that_was_paused_before_it_was_asked_proves_its_base_in_the_push(
+    server: FakeVllm, paused_by: str
+) -> None:
+    """It restarted and was put to sleep, or was left paused: the push needs the base, and the base the push (FB-51)."""
+    engine = engine_on(server)
+    engine.report()
+    push(engine, payload())
+    server.restart()
+    if paused_by == "a trainer that ended":
+        server.is_paused = True
+    else:
+        engine.release(("weights", "kv_cache"))
+    engine.report()
+    engine.resume(("weights",))
+    lacking = engine.report().versions
+    engine.begin_update()
+    for group, version in BASE_VERSIONS.items():
+        engine.send_base(group, version, [])
+    engine.load_adapter(payload())
+    engine.commit_update()
+
+    assert lacking == {}
+    assert engine.report().versions == BASE_VERSIONS | {"adapter/a": 20}
+    assert not server.is_paused
+    assert engine.greedy("a", [[1]], 4) == (tuple(_said(server, server.adapters["a"])),)
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_server_that_sleeps_before_its_first_push_proves_its_base_before_it_does(
+    server: FakeVllm, *, is_paused: bool
+) -> None:
+    """In a hand-over the cache comes back after the push; a server without one answers no proof (FB-51)."""
+    engine = engine_on(server)
+    if is_paused:
+        engine.pause()
+    engine.release(("weights", "kv_cache"))
+    asleep = set(server.asleep)
+    engine.resume(("weights",))
+
+    assert asleep == {"weights", "kv_cache"}
+    assert engine.report().versions == BASE_VERSIONS
+    push(engine, payload())
+    engine.resume(("kv_cache",))
+    engine.unpause()
+    assert engine.greedy("a", [[1]], 4) == (tuple(_said(server, server.adapters["a"])),)
+
+
+def test_a_server_whose_base_is_another_one_can_be_released_and_holds_none(server: FakeVllm) -> None:
+    """Its memory is wanted all the same; what it holds is refused when it is asked."""
+    server.base = "weights-2"
+    engine = engine_on(server)
+    engine.release(("weights", "kv_cache"))
+    engine.resume(("weights",))
+
+    assert engine.report().versions == {}
+
+
+def test_a_paused_server_with_another_base_is_refused_and_stays_paused(server: FakeVllm) -> None:
+    """The proof within the push counts as any other; whoever may not serve admits nobody."""
+    server.base, server.is_paused = "weights-2", True
+    engine = engine_on(server)
+    engine.report()
+    engine.resume(("weights",))
+    engine.begin_update()
+    with pytest.raises(EngineError, match="its base is not the trainer's"):
+        engine.send_base("frozen-base", 11, [])
+    engine.abort_update()
+
+    assert server.is_paused
+    assert engine.report().versions == {}
+
+
 def test_an_adapter_that_a_push_left_behind_is_dropped_by_the_next(server: FakeVllm) -> None:
     """It was loaded, and nobody heard of it; the adapters of others are theirs."""
     engine = engine_on(server)

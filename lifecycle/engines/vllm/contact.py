@@ -176,11 +176,12 @@ class VllmContact:
         return tokens_in_full(self._name, choices, count)
 
     @contextmanager
-    def _while_it_serves(self) -> Iterator[None]:
+    def _while_it_serves(self, *, within_update: bool = False) -> Iterator[None]:
         """Admit requests for the length of the block, where memory is there and it is merely paused."""
         memory = self.memory
         missing = [tag for tag, state in memory.tags if state is not TagState.RESIDENT]
-        if missing or memory.state in (EngineState.LOST, EngineState.UPDATING):
+        refusing = (EngineState.LOST,) if within_update else (EngineState.LOST, EngineState.UPDATING)
+        if missing or memory.state in refusing:
             why = f"it is {memory.state}" + (f", not resident: {', '.join(missing)}" if missing else "")
             raise EngineError(self._name, f"it cannot serve: {why}; commit or abort the update, resume the tags")
         if memory.state is EngineState.OPEN:

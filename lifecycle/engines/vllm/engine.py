@@ -133,16 +133,21 @@ class VllmEngine(VllmMemory):
                 self._served.drop_all_but(self.memory.adapters())
 
     def send_base(self, group: str, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Acknowledge a version whose bytes are those that the server's own base was proven to have; refuse any other.
+        """Acknowledge a version whose bytes are those that the server's own base is proven to have; refuse any other.
+
+        A server that was paused when it was asked what it holds has not proven its base yet. It does so now.
 
         Raises:
             EngineError: no update is open, or the server lacks these bytes: over HTTP alone vLLM takes no base weights.
         """
         with self._lock:
             self._books.decided(EngineEvent.SEND_BASE, group=group, version=version)
-            found = digest(dict(tensors))
-            known = self._held.digests.get(group) if self._held is not None else None
-            if known != found or group not in dict(self.memory.versions):
+            found, held = digest(dict(tensors)), self._held
+            is_held = held is not None and (held.versions.get(group) == version or held.digests.get(group) == found)
+            if is_held and self._lacks_base():
+                with self._while_it_serves(within_update=True):
+                    self._prove_base()
+            if not is_held or group not in dict(self.memory.versions):
                 lacks = f"it lacks {group} version {version}, and base weights are not sent over HTTP"
                 known_way = "start it on the trainer's own base and prove that with hold_base(held_base(...))"
                 other_way = "or push it on a GPU by vLLM's weight transfer with weight_source(lease), and then prove it"

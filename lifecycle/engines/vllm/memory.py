@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 from lifecycle.engines.protocol import KV_CACHE, WEIGHTS
@@ -33,6 +34,8 @@ class VllmMemory(VllmRequests):
             self._probe_if_lost()
             wanted = tuple(tags)
             self._need_releasable(wanted, discard=discard)
+            if not discard:
+                self._prove_while_it_can()
             self._pause()
             event = EngineEvent.DISCARD if discard else EngineEvent.RELEASE
             with self._asking(event, tags=wanted) as step:
@@ -40,6 +43,16 @@ class VllmMemory(VllmRequests):
                     self._server.sleep(2 if discard else 1)
                 elif step.tags:
                     self._server.release_kv_cache()
+
+    def _prove_while_it_can(self) -> None:
+        """Have the base proven before memory goes: the push, which needs it, may come before the cache is back.
+
+        A proof that fails stops no release. The base is not proven then, and the push says so.
+        """
+        if self._lacks_base():
+            with suppress(EngineError), self._while_it_serves():
+                self._prove_base()
+            self._probe_if_lost()
 
     def _need_releasable(self, wanted: tuple[str, ...], *, discard: bool) -> None:
         states = dict(self.memory.tags)
