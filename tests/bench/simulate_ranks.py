@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[4, 64, 512, 4096])
     parser.add_argument("--adapters", type=int, nargs="+", default=[10_000])
     parser.add_argument("--events", type=int, default=4)
-    parser.add_argument("--timeout-s", type=float, default=30.0)
+    parser.add_argument("--timeout-s", type=float, default=10.0)
     given = parser.parse_args()
     for adapters in given.adapters:
         one_rank(adapters)
