@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Protocol
 
-from lifecycle.engines.protocol import WEIGHTS, RolloutEngine
+from lifecycle.engines.protocol import WEIGHTS, RolloutEngine, calling
 from states import TrainerState
 from states.handover import HandoverPlan, HandoverStep, MemoryPeak
 
@@ -93,7 +92,8 @@ class _Turn:
         for step in self._plan.there.steps:
             if step.engine:
                 self._asked.setdefault(step.engine, set()).update(step.tags)  # from now on it may have them
-                self._by_name[step.engine].resume(step.tags)
+                with calling(step.engine, f"resume({', '.join(step.tags)}) failed"):
+                    self._by_name[step.engine].resume(step.tags)
             elif step.does == "update_weights":
                 self._trainer.update_weights(self._engines)
             elif step.does == "offload":
@@ -133,8 +133,13 @@ class _Turn:
 
     def _releasing(self, engine: str, tags: tuple[str, ...], *, discards: bool) -> Callable[[], None]:
         """Only an engine that said that it discards is told to."""
-        release = self._by_name[engine].release
-        return partial(release, tags, discard=True) if discards else partial(release, tags)
+        how = {"discard": True} if discards else {}
+
+        def release() -> None:
+            with calling(engine, f"release({', '.join(tags)}) failed"):
+                self._by_name[engine].release(tags, **how)
+
+        return release
 
     def _makes_room(self, failures: list[BaseException]) -> bool:
         """Whether engines have room to give that the trainer did not find: the weights that they were to keep."""

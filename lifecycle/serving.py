@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from torch import nn
 
-from lifecycle.engines.protocol import EngineReport, RolloutEngine, checked
-from lifecycle.errors import ConfigError, EngineError, EngineUnconfirmed
+from lifecycle.engines.protocol import EngineReport, RolloutEngine, calling, checked
+from lifecycle.errors import ConfigError, EngineUnconfirmed
 from lifecycle.probes import GreedyProbe
 from lifecycle.reference import Referring
 from lifecycle.transition.confirming import UNVERIFIED, Verifier, in_doubt
@@ -241,9 +241,5 @@ def _lacks(facts: EngineFacts, report: EngineReport, confirmed: str) -> tuple[st
 
 
 def _asked(engine: RolloutEngine) -> EngineReport:
-    try:
+    with calling(engine.name, "it does not answer"):
         return engine.report()
-    except EngineError:
-        raise
-    except Exception as error:
-        raise EngineError(engine.name, f"it does not answer: {type(error).__name__}: {error}") from error

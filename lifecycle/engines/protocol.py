@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-from lifecycle.errors import ConfigError
+from lifecycle.errors import ConfigError, EngineError, LifecycleError
 from states.handover_needs import KV_CACHE, WEIGHTS
 
-__all__ = ["KV_CACHE", "WEIGHTS", "AdapterPayload", "EngineReport", "RolloutEngine", "checked"]
+__all__ = ["KV_CACHE", "WEIGHTS", "AdapterPayload", "EngineReport", "RolloutEngine", "calling", "checked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +135,22 @@ def checked(engines: Iterable[RolloutEngine]) -> tuple[RolloutEngine, ...]:
     if len(set(names)) < len(names):
         raise ConfigError(f"two engines have the same name: {', '.join(names)}; name each one for itself")
     return found
+
+
+@contextmanager
+def calling(engine: str, what: str) -> Iterator[None]:
+    """Whatever an engine raises inside of the block is an error of this library, which names it.
+
+    Args:
+        engine: its name.
+        what: what is then said of it.
+
+    Raises:
+        EngineError: in place of what it raised, unless that is of this library already.
+    """
+    try:
+        yield
+    except LifecycleError:
+        raise
+    except Exception as error:
+        raise EngineError(engine, f"{what}: {type(error).__name__}: {error}") from error

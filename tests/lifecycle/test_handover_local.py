@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lifecycle import HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
+from lifecycle import EngineError, HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
 from lifecycle.adapters import PeftAdapters
 from lifecycle.engines.local import LocalEngine
 from lifecycle.handoff import handoff
@@ -132,4 +132,25 @@ def test_an_interrupt_on_the_way_back_is_raised_once_everybody_is_back(inside: E
         turn()
 
     assert raised.value.__cause__ is inside
+    assert trainer.state is TrainerState.AWAKE
+
+
+@pytest.mark.parametrize("operation", ["resume", "release"])
+def test_whatever_an_engine_raises_in_a_hand_over_is_an_engines_error(operation: str) -> None:
+    """Who catches errors of this library catches those of a client's own too, and hears which engine it was."""
+    trainer, _, engine = pair(memory_peak="host", engine_keeps_weights=False)
+
+    def refuses(asked: str) -> None:
+        if asked == operation:
+            engine.fault = None
+            raise ConnectionError("the server is gone")
+
+    engine.fault = refuses
+    with (
+        pytest.raises(EngineError, match=rf"engine engine: {operation}\([a-z_, ]+\) failed: ConnectionError") as raised,
+        trainer.handoff([engine]),
+    ):
+        pass
+
+    assert isinstance(raised.value.__cause__, ConnectionError)
     assert trainer.state is TrainerState.AWAKE
