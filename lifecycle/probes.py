@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import nn
+
 from lifecycle.errors import ConfigError
 from states import ADAPTER_PREFIX, FROZEN_BASE
 
@@ -129,3 +132,24 @@ class ProbeBook:
 def base_group(groups: Collection[str]) -> str:
     """Under which content group the tokens of the base alone are recorded."""
     return FROZEN_BASE if FROZEN_BASE in groups else next(one for one in groups if not one.startswith(ADAPTER_PREFIX))
+
+
+def greedy(model: nn.Module, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tokens:
+    """The most probable continuation of each prompt, one forward pass a token, nothing cached.
+
+    Not ``generate()``: that follows the model's generation settings (stop tokens, penalties), and an engine does not.
+
+    Args:
+        model: a causal language model; its forward gives an object with ``logits`` ``[batch, tokens, vocabulary]``.
+        prompts: token ids.
+        max_new_tokens: how many for each.
+    """
+    device = next(model.parameters()).device
+    found = []
+    for prompt in prompts:
+        ids = torch.tensor([list(prompt)], dtype=torch.int64, device=device)
+        for _ in range(max_new_tokens):
+            logits = model(input_ids=ids, use_cache=False).logits[:, -1]
+            ids = torch.cat([ids, logits.argmax(dim=-1, keepdim=True)], dim=1)
+        found.append(tuple(ids[0, len(prompt) :].tolist()))
+    return tuple(found)

@@ -16,7 +16,7 @@ from lifecycle.engines.sampling import Rollout
 from lifecycle.engines.vllm import VllmEngine, held_base
 from lifecycle.engines.vllm.contact import TAGS
 from lifecycle.errors import ConfigError, EngineError
-from lifecycle.transition.probing import greedy
+from lifecycle.probes import greedy
 
 TOKEN_VARIABLE: Final = "ADAPTER_LIFECYCLE_ENGINE_TOKEN"  # noqa: S105 - the name of a variable
 """Holds the server's bearer token. A token on a command line can be read by everybody on the machine."""

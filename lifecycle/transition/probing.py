@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lifecycle.adapters.in_use import InUse
 from lifecycle.engines.verifying import BASE_ONLY
-from lifecycle.probes import GreedyProbe, ProbeBook, Recorded, Tokens, as_tokens, base_group
+from lifecycle.probes import GreedyProbe, ProbeBook, Recorded, Tokens, as_tokens, base_group, greedy
 from lifecycle.transition.parts import Parts
 from lifecycle.weights.digests import digest, same_bytes
 from states import ACTOR, BUFFERS, TrainerState, adapter_group
@@ -97,27 +97,6 @@ def known_base(parts: Parts) -> dict[str, object]:
     if BUFFERS in found and parts.runtime.probes.buffers[0] == found[BUFFERS]:
         found[BUFFERS] = parts.runtime.probes.buffers[1]
     return found
-
-
-def greedy(model: nn.Module, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> Tokens:
-    """The most probable continuation of each prompt, one forward pass a token, nothing cached.
-
-    Not ``generate()``: that follows the model's generation settings (stop tokens, penalties), and an engine does not.
-
-    Args:
-        model: a causal language model; its forward gives an object with ``logits`` ``[batch, tokens, vocabulary]``.
-        prompts: token ids.
-        max_new_tokens: how many for each.
-    """
-    device = next(model.parameters()).device
-    found = []
-    for prompt in prompts:
-        ids = torch.tensor([list(prompt)], dtype=torch.int64, device=device)
-        for _ in range(max_new_tokens):
-            logits = model(input_ids=ids, use_cache=False).logits[:, -1]
-            ids = torch.cat([ids, logits.argmax(dim=-1, keepdim=True)], dim=1)
-        found.append(tuple(ids[0, len(prompt) :].tolist()))
-    return tuple(found)
 
 
 @contextmanager

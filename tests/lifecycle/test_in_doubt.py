@@ -13,8 +13,8 @@ from torch import Tensor
 from lifecycle import GreedyProbe, TransitionFailed
 from lifecycle.engines.protocol import AdapterPayload, EngineReport
 from lifecycle.errors import EngineRefused
+from lifecycle.probes import greedy
 from lifecycle.serving import Serves
-from lifecycle.transition.probing import greedy
 from tests.lifecycle.test_probes import PROBE, Deaf, make
 from tests.lifecycle.test_probes import World as ProbedWorld
 from tests.lifecycle.torn_engine import TornEngine, holds_everything

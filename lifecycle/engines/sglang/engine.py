@@ -80,9 +80,7 @@ class SglangEngine:
         slow_s: float = 300.0,
         client: httpx.Client | None = None,
     ) -> None:
-        counts = all(isinstance(one, int) and one >= 1 for one in (tp_size, base_chunk_bytes))
-        if not counts or not isinstance(drain_s, int | float) or not drain_s >= 0:
-            raise ConfigError("tp_size and base_chunk_bytes are at least 1, drain_s is a number and not negative")
+        _check(tp_size, base_chunk_bytes, drain_s)
         self._name = name
         self._http = [
             EngineHttp(name, url, token=bearer, timeout_s=timeout_s, retries=retries, client=client)
@@ -276,3 +274,9 @@ class SglangEngine:
     ) -> tuple[tuple[int, ...], ...]:
         """The most probable continuation of each prompt; see :class:`~lifecycle.engines.verifying.AnswersGreedily`."""
         return self._requests.greedy(adapter, prompts, max_new_tokens)
+
+
+def _check(tp_size: int, base_chunk_bytes: int, drain_s: float) -> None:
+    counts = all(isinstance(one, int) and one >= 1 for one in (tp_size, base_chunk_bytes))
+    if not counts or not isinstance(drain_s, int | float) or not drain_s >= 0:
+        raise ConfigError("tp_size and base_chunk_bytes are at least 1, drain_s is a number and not negative")
