@@ -297,3 +297,68 @@ def test_a_wake_that_left_something_asleep_is_an_error() -> None:
         engine.resume(BOTH)
 
     assert engine.memory.state is EngineState.LOST
+
+
+@pytest.mark.parametrize(("path", "is_done"), [("/pause", True), ("/resume", False)])
+def test_a_server_that_a_lost_answer_has_left_shut_is_opened_when_it_is_asked(path: str, *, is_done: bool) -> None:
+    """All that it holds is current, so no push would come that opens it: requests would wait for ever (FB-15)."""
+    server = FakeVllm()
+    engine = engine_on(server)
+    engine.report()
+    push(engine, payload())
+
+    def lose(called: str) -> None:
+        if called == path:
+            raise httpx.RemoteProtocolError("the answer is lost")
+
+    server.after, server.hook = (lose, lambda _: None) if is_done else (lambda _: None, lose)
+    with pytest.raises(EngineUnanswered):
+        push(engine, payload(version=21))
+    engine.abort_update()
+    server.after = server.hook = lambda _: None
+    left_shut = server.is_paused
+    server.took()
+    versions = engine.report().versions
+
+    assert left_shut
+    assert server.took() == ["/reset_prefix_cache", "/resume"]
+    assert versions["adapter/a"] == (20 if is_done else 21)
+    assert engine.greedy("a", [[1]], 4)
+
+
+def test_a_server_that_an_update_left_half_way_is_not_opened_by_being_asked() -> None:
+    """Nor by being told to: what was written and not committed is made up for by the next update alone (FB-54)."""
+    server = FakeVllm()
+    engine = engine_on(server)
+    engine.report()
+    push(engine, payload())
+
+    def lose(called: str) -> None:
+        if called == "/v1/load_lora_adapter":
+            server.after = lambda _: None
+            raise httpx.RemoteProtocolError("the answer is lost")
+
+    server.after = lose
+    with pytest.raises(EngineUnanswered):
+        push(engine, payload(version=21))
+    engine.abort_update()
+    engine.report()
+    with pytest.raises(EngineError, match="the-caches-are-flushed"):
+        engine.unpause()
+    assert server.is_paused
+
+    push(engine, payload(version=21))
+    assert not server.is_paused
+
+
+def test_a_server_whose_pause_is_wanted_is_not_opened_by_being_asked() -> None:
+    """Until the one who paused it says so; then also where an answer was lost in between."""
+    server = FakeVllm()
+    engine = engine_on(server)
+    engine.report()
+    engine.pause()
+    engine.report()
+    assert server.is_paused
+
+    engine.unpause()
+    assert not server.is_paused

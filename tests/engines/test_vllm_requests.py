@@ -9,7 +9,7 @@ import httpx
 import pytest
 import torch
 
-from lifecycle.engines.vllm import VllmEngine, contact
+from lifecycle.engines.vllm import VllmEngine, admission
 from lifecycle.errors import EngineError, EngineRefused, EngineUnanswered
 from states.engine_memory import BASE_ONLY, EngineState, TagState
 from tests.engines.vllm_server import FakeVllm, engine_on, payload, push, tokens
@@ -80,7 +80,7 @@ def test_own_requests_that_arrive_at_a_server_that_aborts_are_ended_too(
     server: FakeVllm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first hold does not find them; they would wait there for the next version."""
-    monkeypatch.setattr(contact, "_ONCE_IDLE_S", 0.01)
+    monkeypatch.setattr(admission, "_ONCE_IDLE_S", 0.01)
     engine = engine_on(server, drain_s=0.01, when_busy="abort")
     engine.report()
     found, seen = threading.Event(), threading.Event()

@@ -200,9 +200,7 @@ class VllmEngine(VllmMemory):
                 meanwhile or lists something else than it was sent.
         """
         with self._lock:
-            with self._asking(EngineEvent.FLUSH) as step:
-                if not step.settled:
-                    self._server.reset_prefix_cache()
+            self._flush()
             with self._asking(EngineEvent.COMMIT_UPDATE):
                 self._confirm()
             self._served.tidy()

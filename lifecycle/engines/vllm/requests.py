@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from lifecycle.engines.asked import checked_prompts
-from lifecycle.engines.vllm.contact import VllmContact
+from lifecycle.engines.vllm.proof import VllmProof
 from lifecycle.engines.vllm.serving import Completions, completions, sampling
 from lifecycle.errors import EngineError
 from states import FROZEN_BASE
@@ -18,7 +18,7 @@ _STACKED: Final = (".qkv_proj.", ".gate_up_proj.", ".experts.")
 _PLACE: Final = "dp0:pp0:pcp0:tp0:"
 
 
-class VllmRequests(VllmContact):
+class VllmRequests(VllmProof):
     """Requests, each checked against the books before it is sent."""
 
     def generate(
