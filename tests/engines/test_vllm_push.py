@@ -241,18 +241,19 @@ def test_a_server_that_was_paused_before_it_was_asked_proves_its_base_in_the_pus
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize(("tags", "discard"), [(("weights", "kv_cache"), False), (("kv_cache",), True)])
 def test_a_server_that_sleeps_before_its_first_push_proves_its_base_before_it_does(
-    server: FakeVllm, *, is_paused: bool
+    server: FakeVllm, tags: tuple[str, ...], *, is_paused: bool, discard: bool
 ) -> None:
     """In a hand-over the cache comes back after the push; a server without one answers no proof (FB-51)."""
     engine = engine_on(server)
     if is_paused:
         engine.pause()
-    engine.release(("weights", "kv_cache"))
+    engine.release(tags, discard=discard)
     asleep = set(server.asleep)
     engine.resume(("weights",))
 
-    assert asleep == {"weights", "kv_cache"}
+    assert asleep == set(tags)
     assert engine.report().versions == BASE_VERSIONS
     push(engine, payload())
     engine.resume(("kv_cache",))

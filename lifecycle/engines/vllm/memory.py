@@ -34,7 +34,7 @@ class VllmMemory(VllmRequests):
             self._probe_if_lost()
             wanted = tuple(tags)
             self._need_releasable(wanted, discard=discard)
-            if not discard:
+            if not (discard and WEIGHTS in wanted):
                 self._prove_while_it_can()
             self._pause()
             event = EngineEvent.DISCARD if discard else EngineEvent.RELEASE
