@@ -271,6 +271,26 @@ def test_a_server_whose_base_is_another_one_can_be_released_and_holds_none(serve
     assert engine.report().versions == {}
 
 
+def test_a_server_that_cannot_be_asked_for_its_proof_is_not_put_to_sleep_without_it(server: FakeVllm) -> None:
+    """The next release asks again, and the next push has what it needs."""
+    engine = engine_on(server)
+
+    def fail(path: str) -> None:
+        if path == "/v1/completions":
+            raise httpx.ReadError("gone")
+
+    server.hook = fail
+    with pytest.raises(EngineUnanswered):
+        engine.release(("weights", "kv_cache"))
+    asleep = set(server.asleep)
+    server.hook = lambda _: None
+    engine.release(("weights", "kv_cache"))
+    engine.resume(("weights",))
+
+    assert asleep == set()
+    assert engine.report().versions == BASE_VERSIONS
+
+
 def test_a_paused_server_with_another_base_is_refused_and_stays_paused(server: FakeVllm) -> None:
     """The proof within the push counts as any other; whoever may not serve admits nobody."""
     server.base, server.is_paused = "weights-2", True

@@ -8,6 +8,7 @@ from typing import Final
 
 from lifecycle.engines.protocol import KV_CACHE, WEIGHTS
 from lifecycle.engines.vllm.contact import TAGS
+from lifecycle.engines.vllm.proof import OtherBaseError
 from lifecycle.engines.vllm.requests import VllmRequests
 from lifecycle.errors import EngineError
 from states.engine_memory import EngineEvent, EngineSaid, TagState
@@ -28,7 +29,8 @@ class VllmMemory(VllmRequests):
             discard: keep no copy of the weights (sleep level 2).
 
         Raises:
-            EngineError: a set of tags that it cannot release, requests do not end, or it did not answer.
+            EngineError: a set of tags that it cannot release, requests do not end, or it did not answer, also not to
+                the proof of its base where that is due.
         """
         with self._lock:
             self._probe_if_lost()
@@ -47,12 +49,11 @@ class VllmMemory(VllmRequests):
     def _prove_while_it_can(self) -> None:
         """Have the base proven before memory goes: the push, which needs it, may come before the cache is back.
 
-        A proof that fails stops no release. The base is not proven then, and the push says so.
+        Another base stops no release: the push says so. No answer does, since nobody would ask again before the push.
         """
-        if self._lacks_base():
-            with suppress(EngineError), self._while_it_serves():
+        if self._lacks_base() and not self.memory.in_state(*_AWAY):
+            with suppress(OtherBaseError), self._while_it_serves():
                 self._prove_base()
-            self._probe_if_lost()
 
     def _need_releasable(self, wanted: tuple[str, ...], *, discard: bool) -> None:
         states = dict(self.memory.tags)

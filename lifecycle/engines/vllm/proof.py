@@ -14,6 +14,10 @@ from lifecycle.errors import EngineError
 from states.engine_memory import EngineState, TagState
 
 
+class OtherBaseError(EngineError):
+    """The server answered, and its base is not the trainer's."""
+
+
 class VllmProof(VllmAdmission):
     """Reports, and the base that they count."""
 
@@ -58,7 +62,7 @@ class VllmProof(VllmAdmission):
         difference = held.differing(self._greedy(self._base_model, held.prompts, held.new_tokens))
         if difference:
             why = f"its base is not the trainer's: {difference}"
-            raise EngineError(self._name, f"{why}; start it on the model that the trainer began with, in its dtype")
+            raise OtherBaseError(self._name, f"{why}; start it on the model that the trainer began with, in its dtype")
         self._books.declared(held.versions)
 
     def _greedy(self, model: str, prompts: Sequence[Sequence[int]], count: int) -> tuple[tuple[int, ...], ...]:
