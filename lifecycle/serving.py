@@ -27,6 +27,7 @@ from states import (
     TrainerEvent,
     TrainerState,
     decide_reads,
+    plan_push,
     staleness,
 )
 
@@ -120,7 +121,7 @@ class Serving(Referring):
                 because = f"the trainer is {self.state}, a step is open: {parts.runtime.step is not None}"
                 remedy = "end the step, or recover() first"
                 raise self._refusal("nothing-is-under-way", because, remedy, gather(parts, Request()), "adopt_versions")
-            largest = {one.name: max(_asked(one).versions.values(), default=0) for one in found}
+            largest = {one.name: _newest_at(one) for one in found}
             if max(largest.values(), default=0) <= parts.versions.newest:
                 return {}
             parts.versions.rise_above(max(largest.values()))
@@ -240,6 +241,9 @@ def _lacks(facts: EngineFacts, report: EngineReport, confirmed: str) -> tuple[st
     return (*told, *(f"it holds {ADAPTER_PREFIX}{name}, which is gone" for name in facts.extra))
 
 
-def _asked(engine: RolloutEngine) -> EngineReport:
+def _newest_at(engine: RolloutEngine) -> int:
+    """The largest version that an engine reports, 0 where it reports none."""
     with calling(engine.name, "it does not answer"):
-        return engine.report()
+        held = engine.report().versions
+        plan_push(held, {})  # raises where one of them is no version
+        return max(held.values(), default=0)

@@ -225,6 +225,19 @@ def test_versions_are_not_adopted_in_the_middle_of_a_step() -> None:
         world.trainer.adopt_versions([engine])
 
 
+@pytest.mark.parametrize("told", ["57", None, 5.5, True])
+def test_versions_that_are_no_versions_are_not_adopted(told: object) -> None:
+    """What an engine says is its error, and the ids of the trainer are as before (FB-52, scenario 2)."""
+    from lifecycle import EngineError  # noqa: PLC0415 - only here
+
+    world, engine = make_world(), TornEngine(versions={"adapter/A": told})  # type: ignore[dict-item]
+    before = world.trainer.versions
+    with pytest.raises(EngineError, match="engine E0: .*a version is a whole number"):
+        world.trainer.adopt_versions([engine])
+
+    assert world.trainer.versions == before
+
+
 def test_samples_are_as_old_as_the_versions_they_were_made_with() -> None:
     """Steps of others do not age a sample; one that is newer than the trainer is an error (FB-52, scenario 3)."""
     from lifecycle import StalenessError  # noqa: PLC0415 - only here
