@@ -232,7 +232,7 @@ def test_versions_that_are_no_versions_are_not_adopted(told: object) -> None:
 
     world, engine = make_world(), TornEngine(versions={"adapter/A": told})  # type: ignore[dict-item]
     before = world.trainer.versions
-    with pytest.raises(EngineError, match="engine E0: .*a version is a whole number"):
+    with pytest.raises(EngineError, match=r"engine E0: .*a version is a whole number"):
         world.trainer.adopt_versions([engine])
 
     assert world.trainer.versions == before
