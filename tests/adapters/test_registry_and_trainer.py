@@ -402,30 +402,41 @@ class RegistryAndTrainer(RuleBasedStateMachine):
 
     @rule(order=ENGINES, fails_at=st.sampled_from(["", "", "begin", "base", "adapter", "unload", "commit", REPLY]))
     def push(self, order: tuple[int, ...], fails_at: str) -> None:
-        """Engines get what they lack; the last one may fail."""
+        """Engines get what they lack; the last one may fail, and one that is away fails for itself."""
         engines = [self.engines[one] for one in order]
         engines[-1].fails_at = fails_at
-        before = [len(one.commits) for one in engines]
-        answers = all(not one.is_away and "weights" in one.resident for one in engines)
+        before, held = [len(one.commits) for one in engines], dict(engines[-1].versions)
+        away = {one.name for one in engines if one.is_away}
+        asleep = any("weights" not in one.resident for one in engines if one.name not in away)
         try:
             self.world.trainer.update_weights(engines)
         except EventRefused:
-            assert self.is_faulted or not answers
+            assert self.is_faulted or asleep
         except TransitionFailed as failed:
             is_the_engines = isinstance(failed.cause, EngineError)
-            assert fails_at
             assert is_the_engines
-            assert self.fence_of(engines[-1])
-            assert engines[-1].calls[-1] == "abort"
+            self.failed(engines[-1], {name for name, one in failed.engines.items() if not one.committed}, away, held)
         else:
+            assert not away
             for engine in engines:
                 assert not self.fence_of(engine)
                 assert engine.versions == {group: one[0] for group, one in self.world.served_content().items()}
         finally:
             engines[-1].fails_at = ""
         self.pushed(engines, before)
-        if answers and not fails_at and not self.is_faulted:
+        if not (away or asleep or fails_at or self.is_faulted):
             assert not any(one.word == "pending" for name, one in self.model.live.items() if self.model.holds(one))
+
+    def failed(self, last: ServingEngine, hit: set[str], away: set[str], held: dict[str, int]) -> None:
+        """Whoever is away, and the last one where it was told to: it has given the update up.
+
+        It is fenced, unless nothing had been sent yet: it holds what it *held* then.
+        """
+        assert away <= hit <= away | {last.name}
+        if hit > away:
+            assert last.fails_at
+            assert self.fence_of(last) or last.versions == held
+            assert last.calls[-1] == "abort"
 
     def fence_of(self, engine: ServingEngine) -> str:
         """Why the trainer lets it serve nothing."""

@@ -153,6 +153,7 @@ class FakeEngine:
         self._call("commit")
         for group, (version, content) in self.staged.items():
             self.versions[group], self.digests[group] = version, content
+        self.touched = set()
 
     def abort_update(self) -> None:
         self.calls.append("abort")
