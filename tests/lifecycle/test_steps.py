@@ -232,11 +232,12 @@ def test_what_is_no_list_of_engines_is_refused_before_anything_happens(engines: 
 
 
 def test_an_engine_that_breaks_when_it_is_asked_is_unknown() -> None:
-    """Whatever it raises: the push is refused, the reason says what."""
+    """Whatever it raises: its push fails before anything is sent, the reason says what."""
     world, engine = make_world(), FakeEngine()
     engine.report = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
-    with pytest.raises(EventRefused, match="weights released or unknown: E0"):
+    with pytest.raises(TransitionFailed, match="it does not answer: ZeroDivisionError"):
         world.trainer.update_weights([engine])
+    assert engine.calls == []
 
 
 def test_an_event_that_does_not_exist_cannot_be_explained() -> None:
