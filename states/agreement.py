@@ -150,11 +150,6 @@ class Proposal:
         decision = _NONE if told is None else digester.entry("decision", told).ljust(DIGEST_BYTES, b"\0")
         return Ballot(Phase.DECIDED, self.said(), generation, sequence, facts=facts, decision=decision)
 
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """Everything that was asked on this rank."""
-        steps = self.decision if isinstance(self.decision, tuple) else (self.decision,)
-        return tuple(verdict for one in steps for verdict in one.verdicts)
-
 
 @dataclass(frozen=True, slots=True)
 class Agreed(NotABool):
