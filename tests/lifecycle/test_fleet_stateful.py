@@ -145,10 +145,12 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(name=NAMES, which=ONE, call=PUSHING, fault=FAULT)
     def a_push_fails(self, name: str, which: int, call: str, fault: Fault) -> None:
-        """There is something to push, engines have all of their memory, and one of the calls that push it fails."""
+        """Engines hold everything and have all of their memory; then one of the calls that push a step fails."""
         self.attempt(self.trainer.wake_up)
         for one in self.wires:
-            one.real.resume(TAGS)
+            with suppress(EngineError):  # an update may have been left open there; the push gives it up
+                one.real.resume(TAGS)
+        self.sync({0, 1, 2}, "update_weights")
         self.train(name, fails=False)
         self.fail_later(which, call, fault)
         self.sync({0, 1, 2}, "update_weights")
