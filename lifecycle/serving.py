@@ -18,7 +18,7 @@ from lifecycle.transition.engine_facts import UNCONFIRMED, facts_of
 from lifecycle.transition.gather import gather
 from lifecycle.transition.leasing import let_go, open_lease
 from lifecycle.transition.parts import Request
-from lifecycle.transition.payloads import Checksums, payloads_of
+from lifecycle.transition.payloads import Checksums, payloads_of, sent_tensors
 from lifecycle.transition.probing import ProbeRecorder
 from lifecycle.transition.renumbering import renumber
 from states import (
@@ -195,14 +195,7 @@ class Serving(Referring):
         try:
             with open_lease(parts, f"verify_engines of {engine.name}", readable) as lease, parts.saver.unmanaged():
                 payloads = payloads_of(parts, due, lease)
-                verified = verifier.verify(
-                    due,
-                    lambda group: (
-                        payloads[group].tensors
-                        if group in payloads
-                        else {name: lease[name] for name in parts.inventory.groups()[group]}
-                    ),
-                )
+                verified = verifier.verify(due, sent_tensors(parts, payloads, lease))
         except Exception as error:  # noqa: BLE001 - whatever it raises when it is asked, it is not verified
             let_go(error)
             books.fence(engine.name, f"it was not verified: {error}", in_doubt(error, due, verifier.compared))

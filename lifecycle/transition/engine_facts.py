@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lifecycle.adapters.reading import RegistryReader
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
 from lifecycle.transition.parts import Parts
@@ -14,10 +16,18 @@ def engines_facts(
     parts: Parts, engines: tuple[RolloutEngine, ...], contents: tuple[ContentFacts, ...]
 ) -> tuple[EngineFacts, ...]:
     """The facts of every engine that is asked about."""
-    if not engines:
+    return tuple(facts for facts, _ in ask_engines(parts, engines, contents))
+
+
+def ask_engines(
+    parts: Parts, engines: Iterable[RolloutEngine], contents: tuple[ContentFacts, ...]
+) -> tuple[tuple[EngineFacts, EngineReport | None], ...]:
+    """The facts of every engine, and what it answered; each is asked once."""
+    asked = tuple(engines)
+    if not asked:
         return ()
     unpushed, desired = _unpushed(parts), {one.group: one.version for one in contents}
-    return tuple(facts_of(parts, one, desired, unpushed)[0] for one in engines)
+    return tuple(facts_of(parts, one, desired, unpushed) for one in asked)
 
 
 def _unpushed(parts: Parts) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -44,6 +44,19 @@ def payloads_of(parts: Parts, groups: tuple[str, ...], lease: WeightLease) -> di
         if group.startswith(ADAPTER_PREFIX):
             found[group] = _whole(parts, parts.adapters, group.removeprefix(ADAPTER_PREFIX), lease)
     return found
+
+
+def sent_tensors(
+    parts: Parts, payloads: Mapping[str, AdapterPayload], lease: WeightLease
+) -> Callable[[str], Mapping[str, Tensor]]:
+    """Gives the trainer's own tensors of a content group under the names that they are sent with."""
+
+    def tensors(group: str) -> Mapping[str, Tensor]:
+        if group in payloads:
+            return payloads[group].tensors
+        return {name: lease[name] for name in parts.inventory.groups()[group]}
+
+    return tensors
 
 
 def _whole(parts: Parts, host: AdapterHost, name: str, lease: WeightLease) -> AdapterPayload:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from torch import Tensor
-
 from lifecycle.engines.protocol import AdapterPayload, RolloutEngine
 from lifecycle.errors import EngineError, EngineRefused
 from lifecycle.outcome import EngineOutcome
@@ -14,7 +12,7 @@ from lifecycle.transition.confirming import Verifier, check_report, in_doubt
 from lifecycle.transition.fences import EVERYTHING
 from lifecycle.transition.leasing import let_go, open_lease
 from lifecycle.transition.parts import Parts, Work
-from lifecycle.transition.payloads import BaseStream, Checksums, payloads_of, size_bytes
+from lifecycle.transition.payloads import BaseStream, Checksums, payloads_of, sent_tensors, size_bytes
 from lifecycle.transport import ChoosesTransport, TransportBroken
 from lifecycle.weights.leases import WeightLease
 from states import ADAPTER_PREFIX, EngineFacts, adapter_group
@@ -140,15 +138,9 @@ class Push:
         report = self._engine.report()
         desired = {one.group: one.version for one in self._work.facts.contents}
         check_report(self._engine.name, report, self._instance, desired)
-
-        def tensors(group: str) -> Mapping[str, Tensor]:
-            if group in payloads:
-                return payloads[group].tensors
-            return {name: lease[name] for name in self._parts.inventory.groups()[group]}
-
         verifier = Verifier(self._parts, self._engine, report, self._sums)
         self._compared = verifier.compared
-        return verifier.verify(self.facts.stale, tensors)
+        return verifier.verify(self.facts.stale, sent_tensors(self._parts, payloads, lease))
 
     def _fail(self, error: BaseException) -> None:
         """What the engine holds of what was touched is unknown now. It is told so, and gets that again."""

@@ -11,6 +11,7 @@ from lifecycle.engines.protocol import EngineReport, RolloutEngine
 from lifecycle.errors import EngineError
 from lifecycle.memory import host
 from lifecycle.saver import Backup, TagInfo
+from lifecycle.transition.engine_facts import ask_engines
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Parts, Request
 from states import ACTOR, BUFFERS, FROZEN_BASE, TRAINABLE_BASE, Facts, TrainerEvent, groups_to_copy
@@ -36,11 +37,12 @@ def sizes_of(parts: Parts, engines: Sequence[RolloutEngine]) -> HandoverSizes:
     Raises:
         EngineError: an engine reports a size that is none.
     """
-    facts = gather(parts, Request(engines=tuple(engines)), TrainerEvent.SLEEP)
-    behind = {one.name: _groups_bytes(parts, one.stale) for one in facts.engines}
-    reports = [(one.name, _report(one)) for one in engines]
+    facts = gather(parts, Request(), TrainerEvent.SLEEP)
     saver_tags, shares = parts.saver.tags(), parts.config.colocate
-    found = [(_engine_bytes(name, said, behind[name], saver_tags, shares=shares), said) for name, said in reports]
+    found = [
+        (_engine_bytes(one.name, said, _groups_bytes(parts, one.stale), saver_tags, shares=shares), said)
+        for one, said in ask_engines(parts, engines, facts.contents)
+    ]
     held_host, held_device = _held(parts, found if shares else [], saver_tags)
     return HandoverSizes(
         trainer=_trainer_bytes(parts, facts),

@@ -299,3 +299,17 @@ def test_the_peak_that_the_operating_system_sees_is_within_the_prediction(tmp_pa
     assert found["device"] <= found["predicted_device"] + slack
     assert found["device"] >= 2 * found["base"] - slack
     assert found["host_peak_order_host"] >= 2 * found["base"] - slack
+
+
+def test_a_plan_asks_each_engine_once() -> None:
+    """To a server a report is several requests."""
+    asked: list[str] = []
+
+    class Counting(FakeEngine):
+        def report(self) -> EngineReport:
+            asked.append(self.name)
+            return super().report()
+
+    make_world().trainer.plan_handoff([Counting("E0"), Counting("E1")])
+
+    assert asked == ["E0", "E1"]
