@@ -24,7 +24,7 @@ def test_a_server_without_its_weights_serves_nothing(server: RunningServer) -> N
         for name in (*made.names, BASE_ONLY):
             with pytest.raises(EngineError, match="while it is paused"):
                 made.engine.generate([[1, 2]], name, max_new_tokens=1)
-        with pytest.raises(TransitionFailed, match="base weights are not sent over HTTP"):
+        with pytest.raises(TransitionFailed, match="its base is not the trainer's"):
             made.trainer.update_weights([made.engine])
         assert made.engine._held is not None
         with pytest.raises(EngineError, match="its base is not the trainer's"):
