@@ -1,4 +1,4 @@
-"""Reading an audit log back: after a crash, beside a running writer, and to compare two runs."""
+"""Reading an audit log back: after a crash, and beside a running writer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ Record = dict[str, object]
 
 _BEGAN: Final = "lifecycle.began"
 _ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
-_COMPARED: Final = _ENDS | {_BEGAN, "lifecycle.refused", "lifecycle.unchanged"}
 _FIRST_BYTES: Final = b'{"event":"lifecycle.'
 _SPACED: Final = b'{"event": "'
 """How a log began before the first release. Its hashes were of something else than its lines."""
@@ -206,21 +205,3 @@ def unfinished(records: Iterable[Record]) -> list[Record]:
     for record in records:
         pending.see(record)
     return pending.found()
-
-
-def canonical(records: Iterable[Mapping[str, object]]) -> list[Record]:
-    """What two runs of the same program have in common, record by record.
-
-    Number of the transition, what was asked, the edge and the states, the shared facts and the
-    versions; not times, bytes, local facts, hashes, restarts or notes.
-    """
-    return [_projected(record) for record in records if record.get("event") in _COMPARED]
-
-
-def _projected(record: Mapping[str, object]) -> Record:
-    kept = ("event", "transition", "trigger", "edge", "source", "target", "versions")
-    projected = {key: record[key] for key in kept if key in record}
-    facts = record.get("facts")
-    if isinstance(facts, Mapping):
-        projected["shared"] = facts.get("shared")
-    return projected

@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 import torch
 
 from lifecycle import HostArena
-from lifecycle.audit.read import canonical
+from lifecycle.audit.projection import canonical
 from lifecycle.distributed import RankAgreement
 from states import Effect
 from tests.lifecycle.world import World, make_world

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lifecycle import AdapterError, EventRefused, HostArena, Moved, TrainerState, TransitionFailed, Unchanged
-from lifecycle.audit.read import canonical
+from lifecycle.audit.projection import canonical
 from tests.lifecycle.world import FakeEngine, World, make_world
 
 
