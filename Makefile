@@ -5,12 +5,14 @@
 #   make soak    5,000 sleep and wake cycles, in which nothing may grow      (make soak CYCLES=500)
 #   make faults  every fault of every event in every configuration
 #   make docs    the generated pages of docs/
+#   WORKERS      how many processes run the tests of make test (2); a file of tests is never split
 #   PIP_ARGS     more arguments for pip, such as an index with a CPU build of torch
 
 PYTHON ?= python3.11
 PIP_ARGS ?=
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+WORKERS ?= 2
 CYCLES ?= 5000
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,7 +29,7 @@ lint: $(VENV)/.test
 	$(BIN)/interrogate --quiet tests
 
 cover: $(VENV)/.test
-	$(BIN)/python -m pytest --cov=states --cov=lifecycle --cov-report= $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --cov=states --cov=lifecycle --cov-report= $(PYTEST_ARGS)
 	$(BIN)/coverage report --include='states/*' --fail-under=100
 	$(BIN)/coverage report --include='lifecycle/*' --fail-under=90
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,9 +38,19 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         SKIPPED.append(report.nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker process has noted: skipped modules it tells nobody by itself."""
+    told = getattr(node, "workeroutput", {})  # a worker that died has none, and is a failure of its own
+    SKIPPED.extend(set(told.get("skipped", ())) - set(SKIPPED))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Where ADAPTER_LIFECYCLE_NO_SKIPS is set, a skip without the mark ``gpu`` fails the run."""
-    if SKIPPED and os.environ.get("ADAPTER_LIFECYCLE_NO_SKIPS"):
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["skipped"] = SKIPPED
+    elif SKIPPED and os.environ.get("ADAPTER_LIFECYCLE_NO_SKIPS"):
         print("\nskipped without the mark gpu:", *SKIPPED, sep="\n  ")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
