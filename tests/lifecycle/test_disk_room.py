@@ -28,7 +28,7 @@ from lifecycle.saver.blocks import Block
 from lifecycle.saver.tms import PackagePort
 from tests.lifecycle.world import World, make_world
 
-BOTH = ("cpu+disk", "cpu,disk", ("cpu", "disk"), frozenset(Backup), True)
+BOTH = ("cpu+disk", "cpu,disk", ("cpu", "disk"), pytest.param(frozenset(Backup), id="a set"), True)
 
 
 def disk_world(path: Path, *, arena: HostArena | None = None, **changes: object) -> World:
