@@ -50,12 +50,14 @@ class Phase(IntEnum):
 
 
 class Said(IntFlag):
-    """What a ballot says besides its digests."""
+    """What a ballot says besides its digests; the last two where trainers are built or ranks join."""
 
     NOTHING = 0
     REFUSES = 1
     REFUSES_BY_ITSELF = 2
     FAILED = 4
+    JOINS = 8
+    ADMITS = 16
 
 
 class Ballot(NamedTuple):

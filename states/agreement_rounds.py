@@ -28,6 +28,7 @@ from states.agreement_requests import Asking, Gather, Share
 from states.decision import Refusal
 from states.facts import Facts
 from states.generations import Seat, meet
+from states.joining import Assembled, assembled, differing_roles
 
 _REASON_MAX: Final = 2000
 _NO_RESULT: Final = digest_of("")
@@ -89,20 +90,34 @@ class Voter:
             scratch_paused=any(one.scratch_paused for one in found),
         )
 
-    def newest(self, version: int) -> Asking[int | Voted]:
-        """The largest of the ranks' version ids: new ones begin above it, so that they are alike on all."""
-        found = yield from self._compare(Ballot(Phase.COMPARED, Said.NOTHING, 0, 0, version))
-        return max(one.version for one in found) if isinstance(found, tuple) else found
+    def assemble(self, version: int, said: Said = Said.NOTHING, reason: str = "") -> Asking[Assembled | Voted]:
+        """Meet where trainers are built, or ranks join: who comes for what, and the largest of the version ids.
 
-    def _compare(self, told: Ballot) -> Asking[tuple[Ballot, ...] | Voted]:
+        Args:
+            version: the newest that this process has used; new ones begin above the largest of all ranks.
+            said: whether this rank joins, or admits who does, or has failed on the way here.
+            reason: why it failed.
+        """
+        found = yield from self._compare(Ballot(Phase.COMPARED, said, 0, 0, version), reason)
+        if not isinstance(found, tuple):
+            return found
+        unlike_roles = differing_roles(found)
+        if unlike_roles is not None:
+            return Disagreed(self.seat.sequence, "", (unlike_roles,))
+        return assembled(self.seat.rank, found)
+
+    def _compare(self, told: Ballot, reason: str = "") -> Asking[tuple[Ballot, ...] | Voted]:
         seat = self.seat
         seat.sequence += 1
 
-        def talk(left_s: float) -> Asking[tuple[Ballot, ...] | Disagreed]:
+        def talk(left_s: float) -> Asking[tuple[Ballot, ...] | Disagreed | Failed]:
             own = told._replace(generation=seat.generation, sequence=seat.sequence)
             ballots = unpack_all((yield Gather(own.pack(), left_s)))
-            unlike_place = _unlike_place(seat, ballots)
-            return Disagreed(seat.sequence, "", unlike_place) if unlike_place else ballots
+            if unlike_place := _unlike_place(seat, ballots):
+                return Disagreed(seat.sequence, "", unlike_place)
+            if failed := _ranks_that_say(ballots, Said.FAILED):
+                return (yield from self._reasons(failed, reason, left_s))
+            return ballots
 
         return (yield from meet(seat, Phase.COMPARED, talk))
 

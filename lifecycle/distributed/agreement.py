@@ -16,6 +16,7 @@ from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missin
 from states.agreement_requests import Asking
 from states.agreement_rounds import Voter
 from states.generations import Seat
+from states.joining import Assembled
 
 T = TypeVar("T")
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -84,10 +85,33 @@ class RankAgreement:
         """The largest version id that any rank knows, for the ids of a new trainer to begin above. When it is built.
 
         Raises:
+            RanksFailed: a rank could not build its trainer.
             RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
         """
-        found = self._transport.drive(self._voter.newest(version))
-        return found if isinstance(found, int) else self._raise(found)
+        return self._assembled(version, Said.NOTHING).newest
+
+    def assembled(self, version: int, *, joins: bool) -> Assembled:
+        """The same where a new process joins ranks that hold something: who joins, and who admits it.
+
+        Args:
+            version: the newest that this process has used.
+            joins: whether this is a new process, which holds nothing yet.
+
+        Raises:
+            RanksFailed: a rank could not get ready.
+            RanksDisagree: some build anew instead, or all of them join.
+            RanksMissing, RankFenced: as :meth:`decided`.
+        """
+        return self._assembled(version, Said.JOINS if joins else Said.ADMITS)
+
+    def unbuilt(self, error: BaseException) -> None:
+        """Tell the others that this rank failed before it came to :meth:`newest` or :meth:`assembled`."""
+        with suppress(LifecycleError):
+            self._transport.drive(self._voter.assemble(0, Said.FAILED, _reason(error)))
+
+    def _assembled(self, version: int, said: Said) -> Assembled:
+        found = self._transport.drive(self._voter.assemble(version, said))
+        return found if isinstance(found, Assembled) else self._raise(found)
 
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on: for ``recover`` the tags of all ranks together, else those of this rank.

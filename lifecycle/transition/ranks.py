@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from lifecycle.errors import ConfigError
 from states import Decision, Facts, Step, TrainerEvent, TrainerState
+from states.joining import Assembled
 
 
 class Ranks(Protocol):
@@ -16,6 +18,12 @@ class Ranks(Protocol):
 
     def newest(self, version: int) -> int:
         """The version id above which a new trainer's begin, given the newest that this process has used."""
+
+    def assembled(self, version: int, *, joins: bool) -> Assembled:
+        """The same where ranks join and others admit them: who does which, too."""
+
+    def unbuilt(self, error: BaseException) -> None:
+        """This rank failed on its way to ``newest`` or ``assembled``."""
 
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on."""
@@ -41,6 +49,18 @@ class Alone:
     def newest(self, version: int) -> int:
         """This process's."""
         return version
+
+    def assembled(self, _version: int, *, joins: bool) -> Assembled:
+        """Nobody to join.
+
+        Raises:
+            ConfigError: always.
+        """
+        what = "joins=True" if joins else "admit()"
+        raise ConfigError(f"{what} needs other ranks and this trainer has none; build it with ranks=")
+
+    def unbuilt(self, error: BaseException) -> None:
+        """Nobody to tell."""
 
     def facts(self, _event: TrainerEvent, facts: Facts) -> Facts:
         """The facts as they are."""

@@ -278,8 +278,8 @@ def test_recover_is_decided_on_the_tags_of_all_ranks() -> None:
     def counts(number: int) -> Asking[Any]:
         voter = Voter(Seat(number, 3, 4.0, str(number)))
         own = Facts(active_tags=3 * (number == 0), paused_tags=3 * (number != 0), scratch_paused=number == 1)
-        newest = yield from voter.newest(100 + number)
-        return newest, (yield from voter.count(own))
+        met = yield from voter.assemble(100 + number)
+        return met.newest, (yield from voter.count(own))
 
     simulation = Simulation([counts(0), counts(1), counts(2)])
     simulation.run()
