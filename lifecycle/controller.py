@@ -15,34 +15,27 @@ from lifecycle.audit.log import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
 from lifecycle.errors import ConfigError
+from lifecycle.joining import Joining
 from lifecycle.memory.schedules import Scheduler
 from lifecycle.memory.slot_state import SlotDeclarations
 from lifecycle.outcome import Moved, Outcome
 from lifecycle.probes import GreedyProbe
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import MemorySaver
-from lifecycle.serving import Serving
 from lifecycle.transition import attach, steps
+from lifecycle.transition.building import store_freed, together
 from lifecycle.transition.gather import gather
-from lifecycle.transition.parts import OwnMemory, Request
+from lifecycle.transition.parts import Request
 from lifecycle.transition.ranks import ALONE, Ranks
 from lifecycle.transition.records import Audit, Recorder
 from lifecycle.transition.runner import Runner
 from lifecycle.transition.steps import TrainingStep
 from lifecycle.weights.models import keep_model
-from lifecycle.weights.snapshot_gate import SnapshotGate
 from lifecycle.weights.snapshots import SnapshotStore
-from lifecycle.weights.stored import Sharing
-from states import ACTOR, Strategy, TrainerEvent, TrainerMachine, TrainerState
-
-_SHARING = {
-    Strategy.LEAN: Sharing.BORROWED,
-    Strategy.REFERENCE: Sharing.STORED,
-    Strategy.DUPLICATE: Sharing.NOTHING,
-}
+from states import ACTOR, TrainerEvent, TrainerMachine, TrainerState
 
 
-class TrainerLifecycle(Serving):
+class TrainerLifecycle(Joining):
     """Drives one trainer's memory through its states, embedded in the training loop.
 
     Building it lays memory out once: base, slots, moments and gradients move into regions of the
@@ -90,19 +83,15 @@ class TrainerLifecycle(Serving):
     ) -> None:
         self.config = config
         self.snapshots = snapshots if snapshots is not None else SnapshotStore()
-        declared = SlotDeclarations(main_copies, schedulers)
-        self._parts = attach.build_parts(config, saver, model, optimizer, adapters, self.snapshots, groups, declared)
-        self._parts.versions.rise_above(ranks.newest(self._parts.versions.newest))
-        attach.lay_out(self._parts, TrainerState(initial_state))
-        recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
-        self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder, ranks)
-        self._runner.count("attach", {"base-file-write": self._parts.file.written_bytes()})
-        self._gate = SnapshotGate(self._parts, self._runner)
-        if resident := self._parts.inventory.resident:
-            recorder.noted("tensors outside of parameters and buffers stay resident", bytes=resident)
-        self.snapshots.connect(OwnMemory(self._parts), self._gate, _SHARING[Strategy(config.strategy)])
-        self._start_planning()
-        self._start_probing(model, probe)
+        with store_freed(self.snapshots), together(ranks) as block:
+            slots = SlotDeclarations(main_copies, schedulers)
+            self._parts = attach.build_parts(config, saver, model, optimizer, adapters, self.snapshots, groups, slots)
+            newest = self._parts.versions.newest
+            self._parts.versions.rise_above(block.meet(lambda: ranks.newest(newest)))
+            attach.lay_out(self._parts, TrainerState(initial_state))
+            recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
+            self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder, ranks)
+            self._start(model, probe)
 
     # Memory
 

@@ -40,13 +40,22 @@ class SnapshotStore(Tags):
         self.check_free()
         self._source, self._gate, self._sharing = source, gate, sharing
 
+    def disconnect(self) -> None:
+        """Undo of :meth:`connect`, for a trainer that could not be built. Its tags stay."""
+        self._source, self._gate, self._sharing = None, None, Sharing.STORED
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it belongs to no trainer."""
+        return self._source is None
+
     def check_free(self) -> None:
         """Refuse a store that belongs to another trainer.
 
         Raises:
             ConfigError: it does.
         """
-        if self._source is not None:
+        if not self.is_free:
             raise ConfigError("this SnapshotStore belongs to a trainer already; give each trainer its own")
 
     def backup(self, tag: str, groups: tuple[str, ...] | None = None) -> int:

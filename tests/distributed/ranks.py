@@ -123,11 +123,11 @@ class Member:
             raise OSError(f"{operation} of {tag}: {self.faults[operation]}")
 
 
-def serve(pipe: Connection, rank: int, store: str) -> None:
+def serve(pipe: Connection, rank: int, store: str, kind: type[Member] = Member) -> None:
     """The process of a rank: does what it is told and answers, until the pipe closes."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     torch.set_num_threads(1)
-    member = Member(rank, store)
+    member = kind(rank, store)
     pipe.send(("ok", "here"))
     while True:
         try:
@@ -159,9 +159,14 @@ class Told:
 
 
 class Ranks:
-    """Four ranks and their store. Use it as a context manager."""
+    """Four ranks and their store. Use it as a context manager.
 
-    def __init__(self) -> None:
+    Args:
+        kind: what runs in each of their processes.
+    """
+
+    def __init__(self, kind: type[Member] = Member) -> None:
+        self._kind = kind
         command = [sys.executable, "-m", "lifecycle.distributed.store", "--until-eof"]
         environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         self.store = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -181,7 +186,7 @@ class Ranks:
     def _start(self, rank: int) -> None:
         self.end(rank)
         here, there = _CONTEXT.Pipe()
-        process = _CONTEXT.Process(target=serve, args=(there, rank, self.address), daemon=True)
+        process = _CONTEXT.Process(target=serve, args=(there, rank, self.address, self._kind), daemon=True)
         process.start()
         there.close()
         self.processes[rank], self._pipes[rank] = process, here

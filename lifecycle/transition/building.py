@@ -1,0 +1,69 @@
+"""Building a trainer as one of several ranks: what fails on one of them fails on all, within moments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from lifecycle.errors import LifecycleError
+from lifecycle.transition.ranks import Ranks
+from lifecycle.weights.snapshots import SnapshotStore
+
+T = TypeVar("T")
+
+
+class Block:
+    """What all ranks are in together. They meet in it once, before any of them does anything that others rely on.
+
+    Attributes:
+        has_begun: the meeting has begun: what failed in it, all ranks know.
+        has_met: it came to its end.
+    """
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self.has_met = False
+
+    def meet(self, meeting: Callable[[], T]) -> T:
+        """Hold the meeting."""
+        self.has_begun = True
+        found = meeting()
+        self.has_met = True
+        return found
+
+
+@contextmanager
+def together(ranks: Ranks) -> Iterator[Block]:
+    """All ranks come through the block, or none does.
+
+    What fails before the meeting is told in it, what fails afterwards is told at the end. The rank on which it fails
+    raises it, the others :class:`~lifecycle.distributed.RanksFailed`, which says who and why.
+
+    Raises:
+        RanksFailed: another rank failed.
+        RanksDisagree, RanksMissing, RankFenced, StoreLost: at the end, as :meth:`Ranks.acted`.
+    """
+    block = Block()
+    try:
+        yield block
+    except BaseException as error:
+        if not block.has_begun:
+            ranks.unbuilt(error)
+        elif block.has_met:
+            with suppress(LifecycleError):
+                ranks.acted(error)
+        raise
+    ranks.acted()
+
+
+@contextmanager
+def store_freed(snapshots: SnapshotStore) -> Iterator[None]:
+    """A trainer that could not be built leaves its store of snapshots to the next one."""
+    was_free = snapshots.is_free
+    try:
+        yield
+    except BaseException:
+        if was_free:
+            snapshots.disconnect()
+        raise
