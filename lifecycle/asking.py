@@ -10,10 +10,12 @@ from lifecycle.errors import AuditError, ConfigError, EventRefused
 from lifecycle.ledger import Ledger, held_now
 from lifecycle.memory.residue import Residue
 from lifecycle.outcome import Explanation
+from lifecycle.tally import Tally
 from lifecycle.transition.gather import gather
 from lifecycle.transition.leasing import open_lease
 from lifecycle.transition.parts import Parts, Request
 from lifecycle.transition.runner import Runner, decide_event
+from lifecycle.transition.watching import Watcher
 from lifecycle.weights.leases import WeightLease
 from states import (
     ACTOR,
@@ -63,6 +65,26 @@ class Asking:
     def ledger(self) -> Ledger:
         """Bytes held now by place and tag, and bytes moved in this run by event and kind. A snapshot of now."""
         return Ledger(held_now(self._parts), dict(self._runner.moved))
+
+    @property
+    def tally(self) -> Tally:
+        """How the events of this run ended, counted by their edges, guards and effects. A snapshot of now."""
+        return self._runner.recorder.tally.copy()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell *watcher* of every event when it begins, and whom it answers with how it ended, refused or failed too.
+
+        Both are called in the event's thread, while it has the turn. What they raise is recorded, not raised.
+
+        Args:
+            watcher: called with event and state; answers with a function of the outcome, or of the error.
+
+        Raises:
+            ConfigError: it cannot be called.
+        """
+        if not callable(watcher):
+            raise ConfigError(f"{watcher!r} cannot be called; give a function of an event and a state")
+        self._runner.watchers.add(watcher)
 
     @property
     def residue(self) -> Residue:

@@ -12,6 +12,7 @@ from lifecycle.config import LifecycleConfig
 from lifecycle.errors import AuditError
 from lifecycle.ledger import Held
 from lifecycle.outcome import Moved
+from lifecycle.tally import Tally
 from states import Facts, NoChange, Refusal, Step
 
 ERRORS_KEPT: Final = 256
@@ -43,6 +44,10 @@ class Recorder:
     Args:
         audit: the log.
         config: says whether a log that cannot be written stops the training.
+
+    Attributes:
+        failures: what could not be written, the last ones.
+        tally: how many records of each kind there were, written or not.
     """
 
     def __init__(self, audit: Audit, config: LifecycleConfig) -> None:
@@ -52,6 +57,7 @@ class Recorder:
         self._told: dict[str, int] = {}
         self._since_checkpoint = CHECKPOINT_EVERY
         self.failures: deque[AuditError] = deque(maxlen=ERRORS_KEPT)
+        self.tally = Tally()
 
     def began(self, step: Step, facts: Facts) -> None:
         """Before the first effect. The native layer may end the process: this line is then the evidence.
@@ -71,6 +77,7 @@ class Recorder:
             AuditError: it could not be written and the configuration says stop. The outcome stands,
                 and the error carries it.
         """
+        self.tally.moved[str(outcome.event), outcome.edge] += 1
         keys = {
             "trigger": outcome.event,
             "edge": outcome.edge,
@@ -99,6 +106,7 @@ class Recorder:
 
         Of a push it says what became of each engine: what was sent to one is not undone because another failed.
         """
+        self.tally.failed[str(step.event), str(effect)] += 1
         keys = {
             "trigger": step.event,
             "edge": step.edge,
@@ -115,6 +123,7 @@ class Recorder:
     def refused(self, refusal: Refusal, facts: Facts) -> None:
         """A guard does not hold. Never raises: the refusal is the one to report."""
         self._transition += 1
+        self.tally.refused.update((str(refusal.event), guard.name) for guard in refusal.failed)
         keys = {
             "trigger": refusal.event,
             "edge": refusal.edge,
@@ -129,6 +138,7 @@ class Recorder:
     def unchanged(self, no_change: NoChange) -> None:
         """What was asked for already held."""
         self._transition += 1
+        self.tally.unchanged[str(no_change.event)] += 1
         keys = {
             "trigger": no_change.event,
             "edge": "already",

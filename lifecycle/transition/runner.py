@@ -17,6 +17,7 @@ from lifecycle.transition.parts import Parts, Request, Undo, UndoFailed, Work
 from lifecycle.transition.ranks import Ranks
 from lifecycle.transition.records import ERRORS_KEPT, Recorder
 from lifecycle.transition.turn import Turn
+from lifecycle.transition.watching import Watchers
 from states import (
     Decision,
     Effect,
@@ -67,6 +68,7 @@ class Runner:
         self.moved: Counter[tuple[str, str]] = Counter()
         self.subscribers: list[Callable[[Moved], None]] = []
         self.callback_errors: deque[Exception] = deque(maxlen=ERRORS_KEPT)
+        self.watchers = Watchers(self._subscriber_raised)
 
     def send(self, event: TrainerEvent, request: Request) -> Outcome:
         """One event, to completion.
@@ -78,21 +80,24 @@ class Runner:
             AuditError: the log could not be written and the configuration says stop.
         """
         with self.turn.of(event):
-            facts, decision = self._decide(event, request)
-            if isinstance(decision, Refusal):
-                self.recorder.refused(decision, facts)
-                raise EventRefused(decision)
-            if isinstance(decision, NoChange):
-                self.recorder.unchanged(decision)
-                return Unchanged(event, decision.state)
-            if isinstance(decision, Step):
-                return self._act(Work(decision, facts, request), decision, None)
-            entering, leaving = decision
-            self._parts.runtime.origin = entering.state
-            try:
-                return self._act(Work(as_one(entering, leaving), facts, request), leaving, entering)
-            finally:
-                self._parts.runtime.origin = None
+            return self.watchers.watched(event, self.machine.state, lambda: self._run(event, request))
+
+    def _run(self, event: TrainerEvent, request: Request) -> Outcome:
+        facts, decision = self._decide(event, request)
+        if isinstance(decision, Refusal):
+            self.recorder.refused(decision, facts)
+            raise EventRefused(decision)
+        if isinstance(decision, NoChange):
+            self.recorder.unchanged(decision)
+            return Unchanged(event, decision.state)
+        if isinstance(decision, Step):
+            return self._act(Work(decision, facts, request), decision, None)
+        entering, leaving = decision
+        self._parts.runtime.origin = entering.state
+        try:
+            return self._act(Work(as_one(entering, leaving), facts, request), leaving, entering)
+        finally:
+            self._parts.runtime.origin = None
 
     def _decide(self, event: TrainerEvent, request: Request) -> tuple[Facts, Decision | tuple[Step, Step]]:
         """The facts, and the decision of all ranks. One that cannot decide does not leave the others waiting."""
@@ -233,8 +238,11 @@ class Runner:
             try:
                 callback(outcome)
             except Exception as error:  # noqa: BLE001 - a subscriber must not change a transition's outcome
-                self.callback_errors.append(error)
-                self.recorder.noted("a subscriber raised", error=f"{type(error).__name__}: {error}")
+                self._subscriber_raised(error)
+
+    def _subscriber_raised(self, error: Exception) -> None:
+        self.callback_errors.append(error)
+        self.recorder.noted("a subscriber raised", error=f"{type(error).__name__}: {error}")
 
 
 def _left_out(work: Work) -> str:
