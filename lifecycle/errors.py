@@ -20,10 +20,11 @@ LifecycleError
 │   ├── EngineUnanswered    it failed or did not answer: what changed there is unknown
 │   └── EngineUnconfirmed   it took a push and holds something else than it was sent
 ├── AuditError          the world: the log could not be written
+├── RanksError          the caller or the world: the ranks did not come to the same end
 ├── TransitionFailed    the world: an effect failed and everything was undone
 └── TrainerFaulted      us or the world: an undo failed; call recover()
 
-Those of many ranks are in :mod:`lifecycle.distributed.errors`.
+The kinds of ``RanksError`` are in :mod:`lifecycle.distributed.errors`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdapterError", "AuditError", "BaseFileError", "BusyError", "ConfigError", "DigestMismatch", "EngineError",
     "EngineRefused", "EngineUnanswered", "EngineUnconfirmed", "EventRefused", "IncompletePush", "LeaseError",
-    "LifecycleError", "ReentrantEvent", "SaverError", "SaverMisuse", "SlotWriteError", "TrainerFaulted",
+    "LifecycleError", "RanksError", "ReentrantEvent", "SaverError", "SaverMisuse", "SlotWriteError", "TrainerFaulted",
     "TransitionFailed", "UnknownTag", "UnreadableTensor",
 ]  # fmt: skip
 
@@ -257,6 +258,10 @@ class TransitionFailed(LifecycleError):
         self.cause = cause
         self.adapter: str | None = getattr(cause, "adapter", None)
         self.engines: Mapping[str, EngineOutcome] = dict(engines or {})
+
+
+class RanksError(LifecycleError):
+    """The ranks did not come to the same end. What they were in the middle of ends with it on every rank."""
 
 
 class TrainerFaulted(LifecycleError):

@@ -10,7 +10,7 @@ from enum import StrEnum
 from torch import nn
 
 from lifecycle.engines.protocol import EngineReport, RolloutEngine, calling, checked
-from lifecycle.errors import ConfigError, EngineUnconfirmed
+from lifecycle.errors import ConfigError, EngineUnconfirmed, RanksError
 from lifecycle.probes import GreedyProbe
 from lifecycle.reference import Referring
 from lifecycle.transition.confirming import UNVERIFIED, Verifier, in_doubt
@@ -196,8 +196,11 @@ class Serving(Referring):
             with open_lease(parts, f"verify_engines of {engine.name}", readable) as lease, parts.saver.unmanaged():
                 payloads = payloads_of(parts, due, lease)
                 verified = verifier.verify(due, sent_tensors(parts, payloads, lease))
-        except Exception as error:  # noqa: BLE001 - whatever it raises when it is asked, it is not verified
+        except Exception as error:
             let_go(error)
+            if isinstance(error, RanksError):
+                raise
+            # Whatever it raises when it is asked: it is not verified.
             books.fence(engine.name, f"it was not verified: {error}", in_doubt(error, due, verifier.compared))
             self._runner.recorder.noted("an engine was fenced", engine=engine.name, error=str(error))
             return

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from lifecycle.distributed.agreement import RankAgreement
-from lifecycle.distributed.errors import RankFenced, RanksDisagree, RanksFailed, RanksMissing, StoreLost
+from lifecycle.distributed.engine import SharedEngine
+from lifecycle.distributed.errors import (
+    RankFenced,
+    RanksApart,
+    RanksDisagree,
+    RanksFailed,
+    RanksMissing,
+    StoreLost,
+)
 from lifecycle.distributed.hosting import StoreServer
 
 __all__ = [
     "RankAgreement",
     "RankFenced",
+    "RanksApart",
     "RanksDisagree",
     "RanksFailed",
     "RanksMissing",
+    "SharedEngine",
     "StoreLost",
     "StoreServer",
 ]

@@ -1,7 +1,8 @@
 """What ranks raise together. Each of these has the same words on every rank that is there.
 
-LifecycleError
+RanksError
 ├── RanksDisagree   the caller: ranks ask for different things, or have different facts; nothing was done
+├── RanksApart      the caller: ranks make different calls to an engine that they share
 ├── RanksMissing    the world: ranks did not come in time
 ├── RankFenced      the world: the others have gone on without this process
 ├── RanksFailed     the world: a rank failed, so all went back
@@ -13,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from lifecycle.errors_engines import LifecycleError
+from lifecycle.errors import RanksError
 from states.agreement import Difference, Disagreed, Failed, Fenced, Missing
 
 _NAMED: Final = 8
 
 
-class RanksDisagree(LifecycleError):
+class RanksDisagree(RanksError):
     """Ranks have something unlike that must be alike. No rank has done anything.
 
     Attributes:
@@ -42,7 +43,26 @@ class RanksDisagree(LifecycleError):
         )
 
 
-class RanksMissing(LifecycleError):
+class RanksApart(RanksError):
+    """Ranks make different calls to an engine that they share. What the one rank called was done.
+
+    Attributes:
+        engine: its name.
+        made: the call that was made.
+        expected: the call that this rank makes.
+    """
+
+    def __init__(self, engine: str, by: int, made: str, expected: str) -> None:
+        self.engine = engine
+        self.made = made
+        self.expected = expected
+        super().__init__(
+            f"the ranks have come apart: rank {by} calls {made} of engine {engine}, this rank calls {expected}. "
+            "What to do: make the same calls on every rank, in the same order; what stopped one of them is in its log"
+        )
+
+
+class RanksMissing(RanksError):
     """Ranks did not come to a meeting in time, or the ranks were at different places when the group broke.
 
     Attributes:
@@ -64,7 +84,7 @@ class RanksMissing(LifecycleError):
         super().__init__(f"{what} (generation {found.generation}). What to do: {remedy}")
 
 
-class RankFenced(LifecycleError):
+class RankFenced(RanksError):
     """This process may not take part any more: the other ranks went on without it, or another one has its rank.
 
     Attributes:
@@ -81,7 +101,7 @@ class RankFenced(LifecycleError):
         )
 
 
-class RanksFailed(LifecycleError):
+class RanksFailed(RanksError):
     """A rank failed, so every rank goes back to where it was; or could not go back, so every rank is faulted.
 
     Attributes:
@@ -97,7 +117,7 @@ class RanksFailed(LifecycleError):
         super().__init__(f"{ranks_told(found.ranks)} failed: {told}{more}")
 
 
-class StoreLost(LifecycleError):
+class StoreLost(RanksError):
     """The store outside the ranks does not answer. Ranks cannot find each other without it.
 
     Attributes:

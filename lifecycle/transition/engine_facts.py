@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from lifecycle.adapters.reading import RegistryReader
 from lifecycle.engines.protocol import WEIGHTS, EngineReport, RolloutEngine
+from lifecycle.errors import RanksError
 from lifecycle.transition.parts import Parts
 from states import AdapterState, ContentFacts, EngineFacts, adapter_group, ahead_of, plan_push
 
@@ -52,10 +53,15 @@ def facts_of(
         engine: who is asked.
         desired: content group to the version it should hold.
         unpushed: adapters whose registry has heard of no push.
+
+    Raises:
+        RanksError: ranks share the engine, and did not come to the same end.
     """
     try:
         report = engine.report()
         return _facts(parts, engine.name, report, desired, unpushed), report
+    except RanksError:  # it was not asked: the ranks that share it did not come to the same end
+        raise
     except Exception as error:  # noqa: BLE001 - whatever an engine raises, what it holds is unknown
         why = f"it does not answer: {type(error).__name__}: {error}"
         groups = plan_push(desired, {}).groups
