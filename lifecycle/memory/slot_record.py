@@ -48,10 +48,15 @@ def take_record(slots: SlotState, slot: int, own_bytes: Callable[[str, Tensor], 
     Raises:
         UnreadableTensor: the bytes of one cannot be read now.
     """
-    tensors = {key: own_bytes(name, one).cpu().clone() for key, (name, one) in _tensors(slots, slot).items()}
+    tensors = {key: own_bytes(name, one).cpu().clone() for key, (name, one) in tensors_in(slots, slot).items()}
+    return SlotRecord(values_in(slots, slot), tensors)
+
+
+def values_in(slots: SlotState, slot: int) -> dict[str, object]:
+    """The values of a record of a slot; settings that are tensors are copies of their own."""
     values = _values(slots, slot)
     progress = None if values.scheduler is None else msgspec.structs.asdict(values.scheduler)
-    return SlotRecord(msgspec.structs.asdict(values) | {"scheduler": progress}, tensors)
+    return msgspec.structs.asdict(values) | {"scheduler": progress}
 
 
 def why_unfit(slots: SlotState, slot: int, record: SlotRecord) -> str:
@@ -74,7 +79,7 @@ def put_record(slots: SlotState, slot: int, record: SlotRecord, write: Callable[
         write: the door: name, tensor, value. It keeps its own way back.
     """
     found, renamed = msgspec.convert(record.values, _Values), _renamed(slots, slot)
-    for key, (name, tensor) in _tensors(slots, slot).items():
+    for key, (name, tensor) in tensors_in(slots, slot).items():
         write(name, tensor, record.tensors[key])
     for name, state in slots.states(slot):
         for key in _numbers(state):
@@ -101,8 +106,8 @@ def _renamed(slots: SlotState, slot: int) -> dict[str, str]:
     return dict(zip(slots.names(slot), slots.names(0), strict=True))
 
 
-def _tensors(slots: SlotState, slot: int) -> dict[str, tuple[str, Tensor]]:
-    """Name in a record to name here and tensor: moments, counts that are tensors, main copies."""
+def tensors_in(slots: SlotState, slot: int) -> dict[str, tuple[str, Tensor]]:
+    """Name in a record to name here and tensor: moments, counts that are tensors, main copies. Reads no bytes."""
     renamed = _renamed(slots, slot)
     here = slots.tensors(slot) | {f"{name}#{MAIN}": one for name, one in slots.mains(slot).items()}
     found = {}
@@ -155,7 +160,7 @@ def _unfit_optimizers(slots: SlotState, slot: int, found: _Values) -> Iterator[s
 
 
 def _unfit_tensors(slots: SlotState, slot: int, theirs: Mapping[str, Tensor]) -> Iterator[str]:
-    here = {key: one for key, (_, one) in _tensors(slots, slot).items()}
+    here = {key: one for key, (_, one) in tensors_in(slots, slot).items()}
     inside = {key for key in theirs if key not in here and "#" in key}
     missing = sorted(here.keys() - theirs.keys())
     if missing or inside:
