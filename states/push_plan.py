@@ -78,6 +78,11 @@ def plan_push(
     return PushPlan(tuple(sorted(group.removeprefix(ADAPTER_PREFIX) for group in gone)), tuple(lacking))
 
 
+def in_order(groups: Collection[str]) -> tuple[str, ...]:
+    """These content groups in the order in which they are sent."""
+    return tuple(sorted(groups, key=lambda group: _order((group, 0))))
+
+
 def _order(one: tuple[str, int]) -> tuple[bool, int, str]:
     group = one[0]
     return group.startswith(ADAPTER_PREFIX), _BASE_ORDER.get(group, len(_BASE_ORDER)), group
