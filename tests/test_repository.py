@@ -29,6 +29,8 @@ HEAVY = (
     "typer",
     "rich",
     "httpx",
+    "opentelemetry",
+    "prometheus_client",
 )
 
 
