@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from states.errors import Portable
+
 _NAMED: Final = 3
 """How many of many names stand in a message."""
 
 
-class LifecycleError(Exception):
+class LifecycleError(Portable):
     """The root of all errors of this library."""
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from states.errors import Portable
 
-class StalenessError(ValueError):
+
+class StalenessError(Portable, ValueError):
     """A sample is stamped with a version that the trainer has not given out: nothing can be said of its age.
 
     Attributes:
