@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from lifecycle.bench.options import Case
+from lifecycle.children import child_environment
 from lifecycle.errors import LifecycleError
 
 _END_S: Final = 5
@@ -46,7 +46,7 @@ class Rank:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env=os.environ | {"OMP_NUM_THREADS": "1"} | _module_path(),
+            env=child_environment(),
         )
         said = {"be": be, "case": asdict(case), "folder": str(folder), "rank": rank, "repetitions": repetitions}
         try:
@@ -116,12 +116,3 @@ def new_folder(work_dir: Path | None) -> Iterator[Path]:
     """A folder that is removed with all that is in it."""
     with tempfile.TemporaryDirectory(prefix="lifecycle-bench-", dir=work_dir) as folder:
         yield Path(folder)
-
-
-def _module_path() -> dict[str, str]:
-    """Children find the same package, also where it is not installed."""
-    import lifecycle  # noqa: PLC0415 - only its place
-
-    root = str(Path(str(lifecycle.__file__)).parents[1])
-    known = os.environ.get("PYTHONPATH", "")
-    return {"PYTHONPATH": os.pathsep.join(one for one in (root, known) if one)}

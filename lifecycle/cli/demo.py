@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
+from lifecycle.demo.report import log_name
 from lifecycle.errors import ConfigError, LifecycleError
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ BAD_OPTION: Final = 2
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
 FAILED: Final = 1
-LOG_NAME: Final = "audit.jsonl"
-
 
 _Model = Annotated[
     Path | None, typer.Option(help="Directory of a Hugging Face causal language model. A small Llama without it.")
@@ -55,6 +54,9 @@ _WriteModel = Annotated[
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 _Out = Annotated[Path, typer.Option(help="Folder of the audit log and of disk backups.")]
+_Ranks = Annotated[
+    int, typer.Option(help="Data-parallel processes on this machine, each with a trainer and an engine of its own.")
+]
 _Seed = Annotated[int, typer.Option(help="Of weights, prompts and samples.")]
 
 
@@ -76,6 +78,7 @@ def demo(
     json_output: _Json = False,
     out: _Out = Path("demo-out"),
     seed: _Seed = 0,
+    ranks: _Ranks = 1,
 ) -> None:
     """Train adapters and roll them out in turns on one shared device memory.
 
@@ -83,23 +86,20 @@ def demo(
     a few slots, one after the other. Needs no network and no GPU.
     """
     if write_model is not None:
-        with _errors_told(out):
+        with _errors_told(out / log_name()):
             _write_model(write_model, seed)
         return
     queue = {"count": adapters, "slots": slots, "reconcile": reconcile}
     memory = {"offload_target": None if offload_target == "none" else offload_target, "strategy": strategy}
     others = {"model": model, "with_ref": with_ref, "ref": ref, "out": out, "seed": seed, "engine": engine}
-    with _errors_told(out):
-        report = _run(_options(adapter or [], turns, engine_url=engine_url, **queue, **memory, **others))
+    with _errors_told(out / log_name(None if ranks == 1 else 0)):
+        report = _run(_options(adapter or [], turns, engine_url=engine_url, ranks=ranks, **queue, **memory, **others))
     _show(report, as_json=json_output)
-    if report.disagreeing:
-        where = ", ".join(str(one.turn) for one in report.disagreeing)
-        typer.echo(f"error: engine and trainer did not agree on the rollouts of turn {where}", err=True)
-        raise typer.Exit(FAILED)
+    _need_agreement(report)
 
 
 @contextmanager
-def _errors_told(out: Path) -> Iterator[None]:
+def _errors_told(log: Path) -> Iterator[None]:
     """What goes wrong inside is one line, and an exit code; so is a request to end."""
     try:
         with _terminates_cleanly():
@@ -109,7 +109,6 @@ def _errors_told(out: Path) -> Iterator[None]:
     except LifecycleError as error:
         _stop(f"error: {error}", FAILED, error)
     except KeyboardInterrupt as error:
-        log = out / LOG_NAME
         done = f"what was done is in {log}" if log.exists() else "nothing was begun"
         if isinstance(error, _Terminated):
             _stop(f"terminated; {done}", TERMINATED, error)
@@ -155,13 +154,23 @@ def _run(options: DemoOptions) -> DemoReport:
     from rich.console import Console  # noqa: PLC0415 - heavy, and only this command needs it
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
-    from lifecycle.demo.run import run_demo  # noqa: PLC0415
-
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_interactive) as progress:
         task = progress.add_task("building the model", total=options.turns)
-        return run_demo(options, lambda what, turns: progress.update(task, description=what, completed=turns))
+        run = _runner(options)
+        return run(options, lambda what, turns: progress.update(task, description=what, completed=turns))
+
+
+def _runner(options: DemoOptions) -> Callable[[DemoOptions, Callable[[str, int], None]], DemoReport]:
+    """Of a run in this process, or of one in many."""
+    if options.ranks > 1:
+        from lifecycle.demo.ranks import run_ranks  # noqa: PLC0415 - these do not need what the other needs
+
+        return run_ranks
+    from lifecycle.demo.run import run_demo  # noqa: PLC0415 - heavy, for this alone
+
+    return run_demo
 
 
 def _show(report: DemoReport, *, as_json: bool) -> None:
@@ -174,6 +183,18 @@ def _show(report: DemoReport, *, as_json: bool) -> None:
 
     Console().print(turn_table(report), "", adapter_table(report), "", sep="\n")
     typer.echo(notes(report))
+
+
+def _need_agreement(report: DemoReport) -> None:
+    """Of engines with their trainers, and of the ranks with each other."""
+    if report.disagreeing:
+        where = ", ".join(str(one.turn) for one in report.disagreeing)
+        typer.echo(f"error: engine and trainer did not agree on the rollouts of turn {where}", err=True)
+    elif report.ranks is not None and report.ranks.difference is not None:
+        typer.echo(f"error: {report.ranks}", err=True)
+    else:
+        return
+    raise typer.Exit(FAILED)
 
 
 def _stop(message: str, code: int, cause: BaseException) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from lifecycle.controller import TrainerLifecycle
 from lifecycle.demo.measure import HostMeter
 from lifecycle.demo.model import DemoModel, adapter_rank, load_directory, tiny_llama
 from lifecycle.demo.options import DemoOptions, EngineKind, ReconcileIn
+from lifecycle.demo.report import log_name
+from lifecycle.demo.seat import Peers, Seat, among, backup_folder
+from lifecycle.demo.share import Share
 from lifecycle.demo.tenants import Tenants, plan_tenants
 from lifecycle.engines.local import TAGS, LocalEngine, Rollout
 from lifecycle.engines.protocol import RolloutEngine
@@ -45,6 +49,7 @@ class Colocated:
         tenants: the adapters: who waits, who has a slot, who has left.
         began: the adapters that were loaded at the beginning, and that a ref model therefore has.
         audit_path: the log.
+        share: what of each batch is this process's.
     """
 
     options: DemoOptions
@@ -58,16 +63,22 @@ class Colocated:
     tenants: Tenants
     began: tuple[str, ...]
     audit_path: Path
+    share: Share
 
 
 @contextmanager
-def colocated(options: DemoOptions) -> Iterator[Colocated]:
+def colocated(options: DemoOptions, seat: Seat | None = None) -> Iterator[Colocated]:
     """Build everything; close everything on exit. Only the log stays behind.
 
     What can be wrong with the options is found before the first file is written.
 
+    Args:
+        options: what was asked for.
+        seat: where the other ranks are found; None when there are none.
+
     Raises:
         ConfigError: an option that cannot work, a directory that cannot be read or written.
+        LifecycleError: the other ranks do not come, or do not agree.
     """
     config = LifecycleConfig(
         offload_target=options.offload_target, with_ref=options.with_ref, ref=options.ref, strategy=options.strategy
@@ -78,28 +89,36 @@ def colocated(options: DemoOptions) -> Iterator[Colocated]:
     tenants = Tenants(host, options, planned)
     tenants.admit()
     with ExitStack() as stack:
-        audit = stack.enter_context(_open_log(options.out))
-        arena = HostArena(disk_dir=_disk_dir(options, stack))
+        audit = stack.enter_context(_open_log(options.out, seat))
+        arena = HostArena(disk_dir=_disk_dir(options, seat, stack))
         stack.callback(arena.close)
-        yield _attach(options, config, base, host, tenants, arena, audit, stack)
+        peers = stack.enter_context(among(seat))
+        yield _attach(options, config, base, host, tenants, arena, audit, peers, stack)
 
 
 def _slot_rank(options: DemoOptions) -> int:
     return max(options.training.rank, *(adapter_rank(path) for _, path in options.adapters), 1)
 
 
-def _open_log(out: Path) -> AuditLog:
+def _open_log(out: Path, seat: Seat | None) -> AuditLog:
     try:
-        return AuditLog(out / "audit.jsonl")
+        if seat is None:
+            return AuditLog(out / log_name())
+        return AuditLog(out / log_name(seat.rank), run=seat.run, rank=seat.rank)
     except AuditError as error:
         raise ConfigError(f"--out {out} cannot be used: {error}") from error
 
 
-def _disk_dir(options: DemoOptions, stack: ExitStack) -> str | None:
+def _disk_dir(options: DemoOptions, seat: Seat | None, stack: ExitStack) -> str | None:
     """A folder of this run alone, gone afterwards. Beside the log, as a temporary folder may lie in memory."""
     if options.offload_target != "disk":
         return None
     try:
+        if seat is not None:
+            folder = backup_folder(options.out, seat)
+            folder.mkdir(mode=0o700)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            return str(folder)
         return stack.enter_context(TemporaryDirectory(prefix="backup-", dir=options.out))
     except OSError as error:
         raise ConfigError(f"--out {options.out} cannot take disk backups: {error}") from error
@@ -113,6 +132,7 @@ def _attach(
     tenants: Tenants,
     arena: HostArena,
     audit: AuditLog,
+    peers: Peers,
     stack: ExitStack,
 ) -> Colocated:
     """Lay the memory out, take the baseline, load the first adapters. The trainer is awake, the engine released."""
@@ -125,6 +145,8 @@ def _attach(
         optimizer=optimizers,
         adapters=host,
         audit=audit,
+        groups=peers.groups,
+        ranks=peers.ranks,
         initial_state=TrainerState.AWAKE,
     )
     meter = HostMeter(arena)
@@ -136,8 +158,9 @@ def _attach(
         trainer.wake_up()
     if config.reference is Reference.SNAPSHOT:
         trainer.keep_model(REF)
+    words, began = base.vocabulary, tenants.names
     return Colocated(
-        options, trainer, host, optimizers, engine, sample, meter, base.vocabulary, tenants, tenants.names, audit.path
+        options, trainer, host, optimizers, engine, sample, meter, words, tenants, began, audit.path, peers.share
     )
 
 
@@ -149,7 +172,8 @@ def to_reconcile(trainer: TrainerLifecycle, options: DemoOptions) -> None:
 
 def _engine(options: DemoOptions, base: DemoModel, host: PeftAdapters, arena: HostArena) -> LocalEngine:
     training = options.training
-    tokens = training.prompts * (training.prompt_tokens + training.new_tokens)
+    rows = -(-training.prompts // options.ranks)
+    tokens = rows * (training.prompt_tokens + training.new_tokens)
     return LocalEngine(
         "engine",
         base.engine,

@@ -74,6 +74,7 @@ class DemoOptions:
         engine: who generates, of :class:`EngineKind`: an engine in this process, or a vLLM server on the same model.
         engine_url: the server's address. Not shown: it may have credentials in it.
         out: folder of the audit log and of disk backups; made if it is not there.
+        ranks: how many processes share each batch, at most one a prompt.
         seed: of weights, prompts and samples.
         training: sizes and rates.
 
@@ -95,6 +96,7 @@ class DemoOptions:
     engine_url: str | None = field(default=None, repr=False)
     out: Path = Path("demo-out")
     seed: int = 0
+    ranks: int = 1
     training: Training = field(default_factory=Training)
 
     def __post_init__(self) -> None:
@@ -107,9 +109,22 @@ class DemoOptions:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ConfigError(f"--adapter names {', '.join(twice)} twice; give each adapter a name of its own")
+        self._check_ranks()
         self._check_engine()
         self._check_reconcile()
         self._check_count()
+
+    def _check_ranks(self) -> None:
+        most = self.training.prompts
+        if not 1 <= self.ranks <= most:
+            raise ConfigError(
+                f"--ranks is {self.ranks}; use 1 to {most}, as each turn has {most} prompts of an adapter to share out"
+            )
+        if self.ranks > 1 and self.engine == EngineKind.VLLM:
+            raise ConfigError(
+                "--ranks and --engine vllm are both given: each rank has an engine of its own, and this is one server "
+                "for all; use --engine local, or leave --ranks out"
+            )
 
     def _check_engine(self) -> None:
         if self.engine not in tuple(EngineKind):

@@ -11,6 +11,11 @@ LOGPROB_TOLERANCE: Final = 1e-3
 """Largest difference that two implementations in float32 may show on the same weights. More means other weights."""
 
 
+def log_name(rank: int | None = None) -> str:
+    """Name of the audit log's file; with many ranks there is one a rank."""
+    return "audit.jsonl" if rank is None else f"audit.rank{rank}.jsonl"
+
+
 @dataclass(frozen=True, slots=True)
 class TurnReport:
     """One turn: trainer to engine and back, then training.
@@ -66,16 +71,43 @@ class Tenancy:
 
 
 @dataclass(frozen=True, slots=True)
+class RanksReport:
+    """What the logs of many ranks have in common.
+
+    Attributes:
+        count: how many ranks there were.
+        records: records in the canonical projection of rank 0's log.
+        audits: the logs, by rank.
+        difference: where the first log that differs from rank 0's parts from it; None when all projections are equal.
+    """
+
+    count: int
+    records: int
+    audits: tuple[Path, ...]
+    difference: str | None = None
+
+    def __str__(self) -> str:
+        if self.difference is not None:
+            return f"{self.count} ranks: projections differ, {self.difference}"
+        return f"{self.count} ranks: {self.records} records each, projections identical"
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self) | {"audits": [str(one) for one in self.audits]}
+
+
+@dataclass(frozen=True, slots=True)
 class DemoReport:
-    """A whole run.
+    """A whole run; of many ranks as rank 0 saw it, with the host memory of all.
 
     Attributes:
         seconds: wall time, from building the model to the end.
         turns: one report a turn.
         adapters: one tenancy an adapter, in the order of their registration.
         reconcile: the state in which adapters were changed, ``awake`` or ``offloaded``.
-        audit: the log.
+        audit: the log; of many ranks rank 0's.
         final_state: of the trainer.
+        ranks: what many ranks had in common; None where there was one process.
     """
 
     seconds: float
@@ -84,6 +116,7 @@ class DemoReport:
     reconcile: str
     audit: Path
     final_state: str
+    ranks: RanksReport | None = None
 
     @property
     def weights(self) -> str:
@@ -102,4 +135,7 @@ class DemoReport:
         found["turns"] = [one | {"states": list(one["states"])} for one in found["turns"]]
         found["adapters"] = list(found["adapters"])
         found["audit"] = str(self.audit)
+        del found["ranks"]
+        if self.ranks is not None:
+            found["ranks"] = self.ranks.as_json()
         return found | {"weights": self.weights}

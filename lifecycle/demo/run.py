@@ -15,6 +15,7 @@ from lifecycle.demo.build import Colocated, colocated, to_reconcile
 from lifecycle.demo.options import DemoOptions
 from lifecycle.demo.report import DemoReport, TurnReport
 from lifecycle.demo.rewards import advantages
+from lifecycle.demo.seat import Seat
 from lifecycle.demo.train import policy_logprobs, policy_loss
 from lifecycle.engines.local import Rollout
 from lifecycle.outcome import Moved
@@ -25,19 +26,20 @@ Progress = Callable[[str, int], None]
 """Called with what is being done and how many turns are complete."""
 
 
-def run_demo(options: DemoOptions, progress: Progress) -> DemoReport:
+def run_demo(options: DemoOptions, progress: Progress, seat: Seat | None = None) -> DemoReport:
     """Run the demo from start to end.
 
     Args:
         options: what was asked for.
         progress: told before each turn and at the end.
+        seat: of this rank, where the run has many; they all call this.
 
     Raises:
         ConfigError: an option that cannot work.
         LifecycleError: the run failed; the log says where.
     """
     started = time.perf_counter()
-    with _threads(1 if options.model is None else torch.get_num_threads()), colocated(options) as world:
+    with _threads(1 if options.model is None else torch.get_num_threads()), colocated(options, seat) as world:
         reports = []
         loop = Loop(world)
         for turn in range(options.turns):
@@ -89,16 +91,19 @@ class Loop:
             rollouts = {name: self.generate(name, prompts[name]) for name in self.names}
             host_bytes = self._world.meter.host_bytes()
         differences = [self.difference(name, prompts[name], rollouts[name]) for name in self.names]
-        rewards = {name: float(self._rewards(name, rollouts[name]).mean()) for name in self.names}
-        self._world.tenants.saw(turn, rewards)
-        self.train(turn, prompts, rollouts, self._ref_logprobs(prompts, rollouts))
+        rewards = {name: self._rewards(name, rollouts[name]) for name in self.names}
+        means = {name: float(one.mean()) for name, one in rewards.items()}
+        self._world.tenants.saw(turn, means)
+        self.train(turn, prompts, rollouts, rewards, self._ref_logprobs(prompts, rollouts))
+        share = self._world.share
+        share.compare(self.names, self._digest)
         return TurnReport(
             turn=turn,
             states=tuple(_states_passed(begun_in, self._outcomes)),
-            rewards=rewards,
-            host_bytes=host_bytes,
+            rewards=means,
+            host_bytes=int(sum(share.of_all(host_bytes))),
             moved_bytes=sum(one.moved_bytes for one in self._outcomes),
-            logprob_diff=max(differences, key=lambda one: (isnan(one), one)),
+            logprob_diff=_largest(share.of_all(_largest(differences))),
         )
 
     def change_adapters(self) -> None:
@@ -130,11 +135,11 @@ class Loop:
             return digest(tensors)
 
     def prompts(self, name: str) -> Tensor:
-        """Random prompts for an adapter's present step, int64 ``[batch, tokens]``."""
+        """Random prompts for an adapter's present step, int64 ``[batch, tokens]``: this rank's of the batch."""
         training = self._world.options.training
         shape = (training.prompts, training.prompt_tokens)
         random = torch.Generator().manual_seed(self._seed(name))
-        return torch.randint(0, self._world.vocabulary, shape, generator=random)
+        return self._world.share.own(torch.randint(0, self._world.vocabulary, shape, generator=random))
 
     def _seed(self, name: str) -> int:
         """An adapter's own, and its step's: what it learns from does not depend on its slot or its neighbours."""
@@ -147,12 +152,14 @@ class Loop:
         Raises:
             EngineError: the engine is not whole, not awake, or holds another version.
         """
+        training = self._world.options.training
         return self._world.sample(
             prompts,
             name,
-            max_new_tokens=self._world.options.training.new_tokens,
+            max_new_tokens=training.new_tokens,
             seed=self._seed(name) + 1,
             expected=self.wanted(name),
+            **self._world.share.within(training.prompts),
         )
 
     def wanted(self, name: str) -> dict[str, int]:
@@ -161,7 +168,9 @@ class Loop:
         return {one.group: one.version for one in self._trainer.facts().contents if one.group not in others}
 
     def _rewards(self, name: str, rollout: Rollout) -> Tensor:
-        return self._world.tenants[name].reward.of(rollout.tokens)
+        """Of every rank's tokens, float32 ``[batch, new]``."""
+        own = self._world.tenants[name].reward.of(rollout.tokens)
+        return self._world.share.gathered(own, self._world.options.training.prompts)
 
     @torch.no_grad()
     def difference(self, name: str, prompts: Tensor, rollout: Rollout) -> float:
@@ -185,7 +194,12 @@ class Loop:
         return found
 
     def train(
-        self, turn: int, prompts: dict[str, Tensor], rollouts: dict[str, Rollout], refs: dict[str, Tensor]
+        self,
+        turn: int,
+        prompts: dict[str, Tensor],
+        rollouts: dict[str, Rollout],
+        rewards: dict[str, Tensor],
+        refs: dict[str, Tensor],
     ) -> None:
         """A few optimizer steps on the rollouts. The registry counts each when all adapters have done it."""
         registry, training, names = self._world.host.registry, self._world.options.training, self.names
@@ -193,21 +207,27 @@ class Loop:
             batch = turn * training.inner_steps + inner
             registry.record_batch_adapters(batch, dict.fromkeys(names, training.prompts), names)
             for name in names:
-                self._step(name, prompts[name], rollouts[name], refs.get(name))
+                self._step(name, prompts[name], rollouts[name], rewards[name], refs.get(name))
             registry.mark_batch_trained(batch)
 
-    def _step(self, name: str, prompts: Tensor, rollout: Rollout, ref: Tensor | None) -> None:
+    def _step(self, name: str, prompts: Tensor, rollout: Rollout, rewards: Tensor, ref: Tensor | None) -> None:
         """One optimizer step of one adapter, under the state machine."""
-        host = self._world.host
-        advantage = advantages(self._rewards(name, rollout))
+        host, share = self._world.host, self._world.share
+        advantage = share.own(advantages(rewards))
         optimizer = self._world.optimizers[host.slot_of(name)]
         with self._trainer.step([name]) as step, host.use(name):
             now = policy_logprobs(host.model, prompts, rollout.tokens)
             loss = policy_loss(now, rollout.logprobs, advantage, ref, self._world.options.training)
             loss.backward()  # type: ignore[no-untyped-call]
+            share.average((one for group in optimizer.param_groups for one in group["params"]), len(rewards))
             optimizer.step()
             optimizer.zero_grad(set_to_none=False)
             step.stepped()
+
+
+def _largest(differences: list[float]) -> float:
+    """What is no number is larger than every number."""
+    return max(differences, key=lambda one: (isnan(one), one))
 
 
 def _states_passed(begun_in: TrainerState, outcomes: list[Moved]) -> Iterator[TrainerState]:

@@ -54,11 +54,20 @@ def adapter_table(report: DemoReport) -> Table:
 
 def notes(report: DemoReport) -> str:
     """What the tables do not say themselves, in lines."""
-    return (
-        f"{_RECONCILED} a reconcile; host: held while the engine generates; moved: copied;\n"
-        "diff: the largest between log-probabilities of the engine and of the trainer\n"
-        f"all final weights: {report.weights[:_DIGITS]}, to be compared with those of another run\n"
-        f"the trainer is {report.final_state}; every transition is on the record in {report.audit}"
+    lines = (
+        f"{_RECONCILED} a reconcile; host: held while the engine generates; moved: copied;",
+        "diff: the largest between log-probabilities of the engine and of the trainer",
+        f"all final weights: {report.weights[:_DIGITS]}, to be compared with those of another run",
+        f"the trainer is {report.final_state}; every transition is on the record in {report.audit}",
+    )
+    if report.ranks is None:
+        return "\n".join(lines)
+    return "\n".join(
+        (
+            *lines,
+            "host: of all ranks together; the rest is rank 0's, the others' logs lie beside its own",
+            str(report.ranks),
+        )
     )
 
 

@@ -51,6 +51,7 @@ class LocalRequests:
         seed: int | None = None,
         temperature: float = 1.0,
         expected: Mapping[str, int] | None = None,
+        within: tuple[int, int] | None = None,
     ) -> Rollout:
         """Sample continuations under one adapter.
 
@@ -61,6 +62,8 @@ class LocalRequests:
             seed: of the random numbers; None takes torch's own generator.
             temperature: 0 takes the most probable token.
             expected: content group to the version that must answer.
+            within: the number of the first prompt in a batch that several engines share, and how many prompts that has:
+                with one seed the tokens are then those of one engine that got the whole batch.
 
         Raises:
             EngineError: an update is open, a tag is released, a tensor of the base or the adapter is
@@ -68,13 +71,12 @@ class LocalRequests:
         """
         with self._operation("generate", breaks=False):
             served = self._admit(adapter, expected or {})
-            if prompts.dim() != 2 or prompts.dtype != torch.int64 or 0 in prompts.shape:  # noqa: PLR2004 - [batch, tokens]
-                raise EngineError(self._name, "prompts must be int64 [batch, tokens], none of them empty")
+            self._check_prompts(prompts, within)
             if max_new_tokens < 1 or temperature < 0:
                 raise EngineError(self._name, "max_new_tokens must be at least 1, temperature not negative")
             generator = None if seed is None else torch.Generator(prompts.device).manual_seed(seed)
             how = {"max_new_tokens": max_new_tokens, "temperature": temperature, "generator": generator}
-            return self._instance.answer(prompts, adapter, served, **how)
+            return self._instance.answer(prompts, adapter, served, **how, within=within)
 
     def greedy(
         self, adapter: str, prompts: Sequence[Sequence[int]], max_new_tokens: int
@@ -97,6 +99,13 @@ class LocalRequests:
         with self._operation("checksums", breaks=False):
             self._tags.need([WEIGHTS], "hash weights")
             return self._instance.checksums(group) if group in dict(self._books.memory.versions) else None
+
+    def _check_prompts(self, prompts: Tensor, within: tuple[int, int] | None) -> None:
+        if prompts.dim() != 2 or prompts.dtype != torch.int64 or 0 in prompts.shape:  # noqa: PLR2004 - [batch, tokens]
+            raise EngineError(self._name, "prompts must be int64 [batch, tokens], none of them empty")
+        first, rows = within or (0, len(prompts))
+        if not 0 <= first <= rows - len(prompts):
+            raise EngineError(self._name, f"{len(prompts)} prompts from {first} on do not lie within a batch of {rows}")
 
     def _admit(self, adapter: str, expected: Mapping[str, int]) -> Mapping[str, int]:
         """Admit one request, and the first one after a pause; returns the versions that will answer."""

@@ -58,6 +58,7 @@ def sample(
     max_new_tokens: int,
     temperature: float,
     generator: torch.Generator | None,
+    within: tuple[int, int] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sample *max_new_tokens* tokens for each prompt, one forward pass a token.
 
@@ -69,6 +70,8 @@ def sample(
         max_new_tokens: at least 1.
         temperature: 0 takes the most probable token.
         generator: of the random numbers; None takes torch's own.
+        within: the number of the first prompt in a larger batch, and how many prompts that has: each prompt then gets
+            the random numbers that it gets there from an equal generator. None: these prompts are the batch.
 
     Returns:
         tokens and log-probabilities as in :class:`Rollout`.
@@ -78,13 +81,21 @@ def sample(
     tokens, logprobs = [], []
     for _ in range(max_new_tokens):
         logits = model(input_ids=step, use_cache=True, logits_to_keep=1, **{name: cache}).logits[:, -1].float()
-        step = _draw(logits, temperature, generator)
+        step = _draw(logits, temperature, generator, within)
         tokens.append(step)
         logprobs.append(token_logprobs(logits, step.squeeze(-1), temperature).unsqueeze(-1))
     return torch.cat(tokens, dim=1), torch.cat(logprobs, dim=1)
 
 
-def _draw(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
+def _draw(
+    logits: Tensor, temperature: float, generator: torch.Generator | None, within: tuple[int, int] | None
+) -> Tensor:
     if temperature == 0:
         return logits.argmax(dim=-1, keepdim=True)
-    return torch.multinomial(torch.softmax(logits / temperature, dim=-1), 1, generator=generator)
+    probabilities = torch.softmax(logits / temperature, dim=-1)
+    if within is None:
+        return torch.multinomial(probabilities, 1, generator=generator)
+    first, rows = within
+    # What multinomial does for one draw, with the whole batch's random numbers.
+    noise = probabilities.new_empty(rows, probabilities.shape[-1]).exponential_(generator=generator)
+    return (probabilities / noise[first : first + len(probabilities)]).argmax(dim=-1, keepdim=True)
