@@ -3,6 +3,7 @@
 RanksError
 ├── RanksDisagree   the caller: ranks ask for different things, or have different facts; nothing was done
 ├── RanksApart      the caller: ranks make different calls to an engine that they share
+├── JoinRefused     the caller: a new process that joins is not like the others
 ├── RanksMissing    the world: ranks did not come in time
 ├── RankFenced      the world: the others have gone on without this process
 ├── RanksFailed     the world: a rank failed, so all went back
@@ -115,6 +116,20 @@ class RanksFailed(RanksError):
         told = "; ".join(f"rank {rank}: {reason}" for rank, reason in found.reasons.items())
         more = f"; and {len(found.ranks) - len(found.reasons)} more" if len(found.ranks) > len(found.reasons) else ""
         super().__init__(f"{ranks_told(found.ranks)} failed: {told}{more}")
+
+
+class JoinRefused(RanksError):
+    """A new process cannot take the lost rank's place as it is, or what was handed over to it did not arrive whole.
+
+    The ranks that admit are as they were, and can admit another one.
+
+    Attributes:
+        why: what is not as it must be, and what to do.
+    """
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+        super().__init__(f"this rank cannot join: {why}")
 
 
 class StoreLost(RanksError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Protocol
 
@@ -13,18 +14,16 @@ from lifecycle.errors import AuditError
 from lifecycle.ledger import Held
 from lifecycle.outcome import Moved
 from lifecycle.tally import Tally
-from states import Facts, NoChange, Refusal, Step
+from states import Facts, NoChange, Read, Refusal, Step, TrainerEvent, Verdict
 
 ERRORS_KEPT: Final = 256
 """How many errors of the log and of subscribers are kept for whoever asks; the oldest are forgotten."""
 
-_SHARED: Final = tuple(Facts().shared())
-_LOCAL: Final = tuple(Facts().local())
-_shared_of: Final = attrgetter(*_SHARED)
-_local_of: Final = attrgetter(*_LOCAL)
-
 CHECKPOINT_EVERY: Final = 100
-"""A full list of versions stands in every so many ``moved`` records, so that a log can be read from its middle."""
+"""A full list of versions stands in every so many ``moved`` records, so that a log can be read from its middle.
+
+Of more groups than that it stands in as many records as there are groups: the lists stay a small part of the log.
+"""
 
 
 class Audit(Protocol):
@@ -36,6 +35,21 @@ class Audit(Protocol):
         Raises:
             AuditError: it could not be written.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class LogStanding:
+    """Where a log stands.
+
+    Attributes:
+        transition: the number of the last transition.
+        told: the versions as they were told last.
+        since_checkpoint: records since all of them were told.
+    """
+
+    transition: int
+    told: Mapping[str, int]
+    since_checkpoint: int
 
 
 class Recorder:
@@ -55,9 +69,18 @@ class Recorder:
         self._stops = config.audit_failure == "stop"
         self._transition = 0
         self._told: dict[str, int] = {}
-        self._since_checkpoint = CHECKPOINT_EVERY
+        self._since_checkpoint = sys.maxsize
         self.failures: deque[AuditError] = deque(maxlen=ERRORS_KEPT)
         self.tally = Tally()
+
+    def stands_at(self) -> LogStanding:
+        """Where the log stands, for one that is to go on from there."""
+        return LogStanding(self._transition, dict(self._told), self._since_checkpoint)
+
+    def go_on(self, standing: LogStanding) -> None:
+        """Number transitions and tell versions as the log of another rank that stands there."""
+        self._transition, self._told = standing.transition, dict(standing.told)
+        self._since_checkpoint = standing.since_checkpoint
 
     def began(self, step: Step, facts: Facts) -> None:
         """Before the first effect. The native layer may end the process: this line is then the evidence.
@@ -129,13 +152,13 @@ class Recorder:
             "edge": refusal.edge,
             "source": refusal.state,
             "target": refusal.state,
-            "facts": _facts(facts),
-            "verdicts": refusal.verdicts,
+            "verdicts": _verdicts(refusal.verdicts, by_facts=isinstance(refusal.event, TrainerEvent)),
             "remedy": refusal.remedy,
+            "facts": recorded(facts),
         }
         self._write_quietly("lifecycle.refused", keys)
 
-    def unchanged(self, no_change: NoChange) -> None:
+    def unchanged(self, no_change: NoChange, facts: Facts) -> None:
         """What was asked for already held."""
         self._transition += 1
         self.tally.unchanged[str(no_change.event)] += 1
@@ -144,7 +167,8 @@ class Recorder:
             "edge": "already",
             "source": no_change.state,
             "target": no_change.state,
-            "verdicts": no_change.verdicts,
+            "verdicts": _verdicts(no_change.verdicts),
+            "facts": recorded(facts),
         }
         self._write("lifecycle.unchanged", keys)
 
@@ -156,7 +180,7 @@ class Recorder:
         """What changed since the last record, None for a group that is gone; now and then everything."""
         changed: dict[str, int | None] = {one: id_ for one, id_ in versions.items() if self._told.get(one) != id_}
         changed |= dict.fromkeys(self._told.keys() - versions.keys())
-        if self._since_checkpoint < CHECKPOINT_EVERY:
+        if self._since_checkpoint < max(CHECKPOINT_EVERY, len(versions)):
             return {"versions": changed}
         return {"versions": changed, "checkpoint": dict(versions)}
 
@@ -166,9 +190,9 @@ class Recorder:
             "edge": step.edge,
             "source": step.state,
             "target": step.target,
-            "facts": _facts(facts),
-            "verdicts": step.verdicts,
-            "decision": step.reads,
+            "verdicts": _verdicts(step.verdicts),
+            "decision": _sources(step.reads),
+            "facts": recorded(facts),
         }
 
     def _write_quietly(self, name: str, keys: Mapping[str, object]) -> None:
@@ -187,11 +211,19 @@ class Recorder:
                 raise
 
 
-def _facts(facts: Facts) -> dict[str, object]:
-    return Sure(
-        shared=Sure(zip(_SHARED, _shared_of(facts), strict=True)),
-        local=Sure(zip(_LOCAL, _local_of(facts), strict=True)),
-    )
+def _verdicts(verdicts: Iterable[Verdict], *, by_facts: bool = True) -> list[object]:
+    """Verdicts as a record tells them: whole where they fail; why one holds follows from the facts.
+
+    Args:
+        verdicts: in the order in which they were asked.
+        by_facts: they are guards over the facts alone. Others are told whole.
+    """
+    return [Sure(name=one.name, holds=True) if by_facts and one.holds else one for one in verdicts]
+
+
+def _sources(reads: Iterable[Read]) -> Sure:
+    """How many content groups would be read from each source; which of them, and why, follows from the facts."""
+    return Sure(Counter([str(read.source or "none") for read in reads]))
 
 
 def _bytes(held: Held, moved: Mapping[str, int]) -> dict[str, object]:
