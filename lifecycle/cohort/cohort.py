@@ -184,7 +184,7 @@ class Cohort:
         states = self._members.states()
         moved = {name: str(state) for name, state in states.items() if state is not expected[name]}
         if moved:
-            self._note("members were driven by themselves while a turn was open", call, moved=moved)
+            self._note("members were driven by themselves while a turn of the cohort was open", call, moved=moved)
 
     def _note(self, what: str, call: str, **keys: object) -> None:
         """The same remark in the log of every member, under the number of the turn."""

@@ -9,7 +9,6 @@ from dataclasses import replace
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.engines.protocol import RolloutEngine
 from lifecycle.errors import ReentrantEvent
-from lifecycle.ledger import OTHERS
 from lifecycle.outcome import Outcome
 from lifecycle.saver import MemorySaver, TagInfo, Usage
 from lifecycle.transition.ranks import Alone
@@ -83,12 +82,12 @@ class CohortMember:
         Args:
             tags: the saver's books, of whomever.
         """
-        own = [tags[tag] for tag in self.tags() & tags.keys()]
+        own = {tag: tags[tag] for tag in self.tags() & tags.keys()}
         on_disk = self.trainer.ledger.held.saver_disk
         return Usage(
-            sum(info.size_bytes for info in own if not info.paused),
-            sum(info.backup_bytes for info in own),
-            sum(size for tag, size in on_disk.items() if tag != OTHERS),
+            sum(info.size_bytes for info in own.values() if not info.paused),
+            sum(info.backup_bytes for info in own.values()),
+            sum(on_disk.get(tag, 0) for tag in own),
         )
 
     def send(self, event: TrainerEvent) -> Outcome:
@@ -111,5 +110,5 @@ class CohortMember:
     def verified(
         self, turn: AbstractContextManager[None], engines: tuple[RolloutEngine, ...]
     ) -> AbstractContextManager[None]:
-        """The turn to the engines; those that could not be asked for its probes at the push are asked once they can be."""
+        """The turn to the engines; those that could not be asked at the push for its probes are asked once they can."""
         return self.trainer._verified(turn, engines)  # noqa: SLF001 - the controller's own hand-over does the same
