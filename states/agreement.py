@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from functools import lru_cache
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 from states.agreement_digest import DIGEST_BYTES, Digester
 from states.decision import Decision, NoChange, Refusal, Step
 from states.facts import Facts
 from states.names import TrainerEvent, TrainerState
 from states.table import TABLE
-from states.verdict import NotABool, Verdict
+from states.verdict import NotABool
 
 ABOUT: Final = ("event", "state", "decision")
 """What ranks must have alike besides the shared facts: what is asked, where they are, and what they would do."""
@@ -31,12 +31,15 @@ _ALIKE: Final = ("event", "state", *_SHARED)
 SCHEMA: Final = sha256(",".join(NAMES).encode()).digest()[:4]
 """Ranks that know other facts run another version of this library."""
 
-_BALLOT: Final = struct.Struct(f"!BBxxIQQIII{DIGEST_BYTES}s{DIGEST_BYTES}s4s")
+_BALLOT: Final = struct.Struct(f"!BBxxIQQIIIBxHIQ{DIGEST_BYTES}s{DIGEST_BYTES}s4s")
 BALLOT_BYTES: Final = _BALLOT.size
+WORDS_BYTES_MAX: Final = 2 * DIGEST_BYTES
+"""What a ballot can tell by itself: its digests have room for it where nothing is compared."""
 _NONE: Final = bytes(DIGEST_BYTES)
-_LOCAL_GUARDS: Final = frozenset(
+LOCAL_GUARDS: Final = frozenset(
     one.name for row in TABLE for one in (*row.when, *row.guards) if one.scope == "local"
 )  # fmt: skip
+"""Guards that may fail on one rank and hold on another."""
 
 
 class Phase(IntEnum):
@@ -47,6 +50,7 @@ class Phase(IntEnum):
     DECIDED = 2
     ACTED = 3
     UNDONE = 4
+    TOLD = 5
 
 
 class Said(IntFlag):
@@ -72,6 +76,10 @@ class Ballot(NamedTuple):
         active_tags: weight tags that are on the device, where ranks look at all of them together.
         paused_tags: those that are paused.
         scratch_paused: 1 if scratch tags are.
+        closing: the meeting that ends the present part of a transition; ``HELLO`` outside of one.
+        teller: who tells something.
+        turn: which one it is of the meetings before the one that ends the part, from 1; 0 outside of one.
+        told_bytes: the size of what is told; up to :data:`WORDS_BYTES_MAX` stand in the digests.
         facts: digest of event, state and shared facts.
         decision: digest of what it would do; zeros where it refuses.
         schema: of the library.
@@ -85,6 +93,10 @@ class Ballot(NamedTuple):
     active_tags: int = 0
     paused_tags: int = 0
     scratch_paused: int = 0
+    closing: int = Phase.HELLO
+    teller: int = 0
+    turn: int = 0
+    told_bytes: int = 0
     facts: bytes = _NONE
     decision: bytes = _NONE
     schema: bytes = SCHEMA
@@ -141,7 +153,7 @@ class Proposal:
         """Whether this rank refuses, and whether others may see it differently."""
         if not isinstance(self.decision, Refusal):
             return Said.NOTHING
-        if any(one.name in _LOCAL_GUARDS for one in self.decision.failed):
+        if any(one.name in LOCAL_GUARDS for one in self.decision.failed):
             return Said.REFUSES | Said.REFUSES_BY_ITSELF
         return Said.REFUSES
 
@@ -251,33 +263,3 @@ class Fenced(NotABool):
 
     generation: int
     why: str
-
-
-def joined(told: Mapping[int, Any], ranks: tuple[int, ...]) -> Refusal:
-    """The one refusal of all ranks: local verdicts are joined by *and*, and named by rank.
-
-    Args:
-        told: rank to what :func:`refusal_told` made of its refusal, of a few that refuse.
-        ranks: all that refuse.
-    """
-    verdicts: dict[str, Verdict] = {}
-    for rank in sorted(told):
-        for name, because, remedy in told[rank]["failed"]:
-            said = f"rank {rank}: {because}" if name in _LOCAL_GUARDS else because
-            before = verdicts.get(name)
-            if before is None:
-                verdicts[name] = Verdict(name, holds=False, because=said, remedy=remedy)
-            elif name in _LOCAL_GUARDS:
-                verdicts[name] = replace(before, because=f"{before.because}; {said}")
-    if others := len(ranks) - len(told):
-        verdicts = {
-            name: replace(one, because=f"{one.because}; {others} more rank(s) refuse") for name, one in verdicts.items()
-        }
-    first = told[min(told)]
-    return Refusal(TrainerState(first["state"]), first["event"], first["edge"], tuple(verdicts.values()))
-
-
-def refusal_told(refusal: Refusal) -> dict[str, Any]:
-    """What a rank that refuses tells the others."""
-    failed = [(one.name, one.because, one.remedy) for one in refusal.failed]
-    return {"state": refusal.state, "event": refusal.event, "edge": refusal.edge, "failed": failed}

@@ -10,7 +10,6 @@ from states.agreement import (
     Agreed,
     Ballot,
     Declined,
-    Difference,
     Disagreed,
     Failed,
     Fenced,
@@ -18,21 +17,21 @@ from states.agreement import (
     Phase,
     Proposal,
     Said,
-    joined,
-    refusal_told,
     unpack_all,
 )
 from states.agreement_differences import TOLD_MAX, differences, explained, groups_of, tellers, unlike
 from states.agreement_digest import Digester, digest_of, plain
+from states.agreement_places import REASON_MAX, apart, aside, ranks_that_say, reasons
+from states.agreement_refusals import joined, refusal_told
 from states.agreement_requests import Asking, Gather, Share
+from states.agreement_told import tell
 from states.decision import Refusal
 from states.facts import Facts
-from states.generations import Seat, meet
+from states.generations import meet
 from states.joining import Assembled, assembled, differing_roles
+from states.seat import Seat
 
-_REASON_MAX: Final = 2000
 _NO_RESULT: Final = digest_of("")
-_LIBRARY: Final = "version of this library"
 
 Decided = Agreed | Disagreed | Declined | Failed | Missing | Fenced
 Voted = Agreed | Disagreed | Failed | Missing | Fenced
@@ -59,8 +58,16 @@ class Voter:
         Returns:
             What to do, the same on every rank that is there: see the results in :mod:`states.agreement`.
         """
-        self.seat.sequence += 1
-        return (yield from meet(self.seat, Phase.DECIDED, lambda left_s: self._propose(proposal, reason, left_s)))
+        seat = self.seat
+        if seat.closing is not Phase.DECIDED:
+            seat.begin()
+        found: Decided
+        if seat.stopped is not None:
+            found = seat.stopped
+        else:
+            found = yield from meet(seat, Phase.DECIDED, lambda left_s: self._propose(proposal, reason, left_s))
+        seat.enter(Phase.ACTED if isinstance(found, Agreed) else Phase.HELLO)
+        return found
 
     def vote(self, phase: Phase, said: Said = Said.NOTHING, reason: str = "", result: str = "") -> Asking[Voted]:
         """Meet after the effects (``ACTED``), or after an undo (``UNDONE``).
@@ -71,7 +78,21 @@ class Voter:
             reason: why, in words.
             result: what came of the effects, as far as it must be alike: such as the adapters that were left out.
         """
-        return (yield from meet(self.seat, phase, lambda left_s: self._vote(phase, said, reason, result, left_s)))
+        seat = self.seat
+        found: Voted
+        if phase is Phase.UNDONE and not seat.connected:
+            found = Agreed(seat.sequence)  # where the group was lost there is nobody to meet
+        elif seat.stopped is not None:
+            found = seat.stopped
+        else:
+            found = yield from meet(seat, phase, lambda left_s: self._vote(phase, said, reason, result, left_s))
+        undoes = phase is Phase.ACTED and not isinstance(found, Agreed)
+        seat.enter(Phase.UNDONE if undoes else Phase.HELLO, found if isinstance(found, Missing) else None)
+        return found
+
+    def tell(self, payload: bytes | None, teller: int, reason: str = "") -> Asking[bytes | Voted]:
+        """Say something to all ranks, or hear it: see :func:`states.agreement_told.tell`."""
+        return (yield from tell(self.seat, payload, teller, reason))
 
     def count(self, facts: Facts) -> Asking[Facts | Voted]:
         """Look at the tags of all ranks together. What is nearest on one rank need not be on another.
@@ -107,19 +128,15 @@ class Voter:
         return assembled(self.seat.rank, found)
 
     def _compare(self, told: Ballot, reason: str = "") -> Asking[tuple[Ballot, ...] | Voted]:
-        seat = self.seat
-        seat.sequence += 1
-
         def talk(left_s: float) -> Asking[tuple[Ballot, ...] | Disagreed | Failed]:
-            own = told._replace(generation=seat.generation, sequence=seat.sequence)
-            ballots = unpack_all((yield Gather(own.pack(), left_s)))
-            if unlike_place := _unlike_place(seat, ballots):
-                return Disagreed(seat.sequence, "", unlike_place)
-            if failed := _ranks_that_say(ballots, Said.FAILED):
-                return (yield from self._reasons(failed, reason, left_s))
+            ballots = unpack_all((yield Gather(self.seat.aside(told).pack(), left_s)))
+            if (found := (yield from apart(self.seat, ballots, reason, left_s))) is not None:
+                return found
+            if failed := ranks_that_say(ballots, Said.FAILED):
+                return (yield from reasons(failed, reason, left_s))
             return ballots
 
-        return (yield from meet(seat, Phase.COMPARED, talk))
+        return (yield from aside(self.seat, Phase.COMPARED, talk))
 
     def _propose(self, proposal: Proposal | None, reason: str, left_s: float) -> Asking[Decided]:
         seat = self.seat
@@ -131,14 +148,13 @@ class Voter:
         if own.said is Said.NOTHING and held == packed * seat.world:
             return Agreed(seat.sequence)
         ballots = unpack_all(held)
-        unlike_place = _unlike_place(seat, ballots)
         event = "" if proposal is None else str(proposal.event)
-        if unlike_place:
-            return Disagreed(seat.sequence, event, unlike_place)
-        if failed := _ranks_that_say(ballots, Said.FAILED):
-            return (yield from self._reasons(failed, reason, left_s))
+        if (found := (yield from apart(seat, ballots, reason, left_s, event))) is not None:
+            return found
+        if failed := ranks_that_say(ballots, Said.FAILED):
+            return (yield from reasons(failed, reason, left_s))
         assert proposal is not None  # else this rank is among the failed
-        refusing = _ranks_that_say(ballots, Said.REFUSES)
+        refusing = ranks_that_say(ballots, Said.REFUSES)
         acting = [rank for rank in range(seat.world) if rank not in set(refusing)]
         if len({one.facts for one in ballots}) > 1 or len({ballots[rank].decision for rank in acting}) > 1:
             return (yield from self._explain(proposal, acting, left_s))
@@ -162,7 +178,7 @@ class Voter:
         self, proposal: Proposal, ballots: tuple[Ballot, ...], refusing: tuple[int, ...], left_s: float
     ) -> Asking[Declined]:
         own = proposal.decision if isinstance(proposal.decision, Refusal) else None
-        is_alike = len(refusing) == len(ballots) and not _ranks_that_say(ballots, Said.REFUSES_BY_ITSELF)
+        is_alike = len(refusing) == len(ballots) and not ranks_that_say(ballots, Said.REFUSES_BY_ITSELF)
         if is_alike and own is not None:
             return Declined(own, refusing)
         chosen = refusing[:TOLD_MAX]
@@ -180,39 +196,14 @@ class Voter:
         if said is Said.NOTHING and held == packed * seat.world:
             return Agreed(seat.sequence)
         ballots = unpack_all(held)
-        if unlike_place := _unlike_place(seat, ballots):
-            return Disagreed(seat.sequence, phase.name.lower(), unlike_place)
-        if failed := _ranks_that_say(ballots, Said.FAILED):
-            return (yield from self._reasons(failed, reason, left_s))
+        if (found := (yield from apart(seat, ballots, reason, left_s, phase.name.lower()))) is not None:
+            return found
+        if failed := ranks_that_say(ballots, Said.FAILED):
+            return (yield from reasons(failed, reason, left_s))
         groups = {"result": groups_of([one.facts for one in ballots])}
         chosen = tellers(groups)
-        answers = yield Share(chosen, json.dumps({"result": result[:_REASON_MAX]}).encode(), left_s)
-        found, more = differences(groups, {rank: json.loads(one) for rank, one in zip(chosen, answers, strict=True)})
-        return Disagreed(seat.sequence, phase.name.lower(), found, more)
-
-    @staticmethod
-    def _reasons(failed: tuple[int, ...], reason: str, left_s: float) -> Asking[Failed]:
-        chosen = failed[:TOLD_MAX]
-        answers = yield Share(chosen, reason[:_REASON_MAX].encode(), left_s)
-        reasons = {rank: one.decode() for rank, one in zip(chosen, answers, strict=True)}
-        return Failed(reasons, failed)
-
-
-def _ranks_that_say(ballots: tuple[Ballot, ...], said: Said) -> tuple[int, ...]:
-    return tuple(rank for rank, one in enumerate(ballots) if one.said & said)
-
-
-def _unlike_place(seat: Seat, ballots: tuple[Ballot, ...]) -> tuple[Difference, ...]:
-    """Ranks that run another library, or are at another place of the run. They go on from the furthest."""
-    looked = (
-        (_LIBRARY, [one.schema.hex() for one in ballots]),
-        ("sequence", [str(one.sequence) for one in ballots]),
-        ("place", [Phase(one.phase).name.lower() for one in ballots]),
-    )
-    seat.sequence = max(one.sequence for one in ballots)
-    found = []
-    for name, values in looked:
-        groups = groups_of(values)
-        if len(groups) > 1:
-            found.append(Difference(name, tuple((ranks, values[ranks[0]]) for ranks in groups)))
-    return tuple(found)
+        answers = yield Share(chosen, json.dumps({"result": result[:REASON_MAX]}).encode(), left_s)
+        unlike_results, more = differences(
+            groups, {rank: json.loads(one) for rank, one in zip(chosen, answers, strict=True)}
+        )
+        return Disagreed(seat.sequence, phase.name.lower(), unlike_results, more)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from states.agreement import Agreed, Ballot, Fenced, Missing, Phase, Said, unpack_all
+from states.agreement import Agreed, Ballot, Disagreed, Failed, Fenced, Missing, Phase, Said, unpack_all
 from states.agreement_requests import (
     Asking,
     Claim,
@@ -26,75 +25,12 @@ from states.agreement_requests import (
     Pause,
     Put,
 )
+from states.seat import SIDE, Place, Seat
 
 T = TypeVar("T")
-_GRACE_MAX_S: Final = 2.0
-_LEFT_MIN_S: Final = 0.05
-_WAIT_S: Final = 0.02
-_RANKS_A_WAIT: Final = 256
+LEFT_MIN_S: Final = 0.05
+"""The least that a collective gets, in seconds, however late it is."""
 _STAND_BY: Final = 8
-
-
-@dataclass
-class Seat:
-    """One process's place among the ranks.
-
-    Attributes:
-        rank: its number.
-        world: how many there are.
-        timeout_s: how long it waits for the others in a meeting, everything included.
-        incarnation: tells this process from another one that had or has the same rank.
-        generation: of the group that it is or was last in, -1 before the first.
-        connected: it has a group.
-        sequence: the number of the present transition.
-        fenced: why it may not take part any more.
-    """
-
-    rank: int
-    world: int
-    timeout_s: float
-    incarnation: str
-    generation: int = -1
-    connected: bool = False
-    sequence: int = 0
-    fenced: Fenced | None = None
-
-    @property
-    def grace_s(self) -> float:
-        """What a collective leaves of the timeout for finding out who is missing."""
-        return min(_GRACE_MAX_S, self.timeout_s / 4)
-
-    @property
-    def wait_s(self) -> float:
-        """How long to wait between two looks into the store; longer with many ranks."""
-        return _WAIT_S * (1 + self.world / _RANKS_A_WAIT)
-
-    def key(self, what: str, rank: int | None = None) -> str:
-        """A key of the present generation in the store."""
-        return f"{self.generation}/{what}" if rank is None else f"{self.generation}/{what}/{rank}"
-
-    def keys(self, what: str) -> tuple[str, ...]:
-        """The keys of all ranks."""
-        return tuple(self.key(what, rank) for rank in range(self.world))
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in the run a rank is; places are ordered."""
-
-    sequence: int
-    phase: int
-
-    def __str__(self) -> str:
-        return f"{self.sequence}.{self.phase}"
-
-    @classmethod
-    def of(cls, told: str) -> _Place:
-        sequence, _, phase = told.rstrip("+-").partition(".")
-        return cls(int(sequence), int(phase))
-
-    def is_before(self, other: _Place) -> bool:
-        return (self.sequence, self.phase) < (other.sequence, other.phase)
 
 
 def meet(seat: Seat, phase: Phase, talk: Callable[[float], Asking[T]]) -> Asking[T | Agreed | Missing | Fenced]:
@@ -111,27 +47,35 @@ def meet(seat: Seat, phase: Phase, talk: Callable[[float], Asking[T]]) -> Asking
     """
     started = yield Now()
     while seat.fenced is None:
-        place = _Place(seat.sequence, phase)
+        place = Place.at(seat, phase)
         trouble: Missing | Fenced | None
         try:
             trouble = yield from _join(seat, started)
             if trouble is None:
                 left_s = yield from _left(seat, started)
-                place = _Place(seat.sequence, phase)
+                place = Place.at(seat, phase)
                 result = yield from talk(left_s)
-                agreed = isinstance(result, Agreed)
-                if not (agreed and phase == Phase.DECIDED):  # who has agreed to act will come to the next meeting
-                    yield Put(seat.key("passed", seat.rank), f"{place}{'+' if agreed else '-'}")
+                if not _comes_again(seat, phase, result):
+                    agreed = "+" if isinstance(result, Agreed) else "-"
+                    yield Put(seat.key("passed", seat.rank), f"{place}{agreed}")
                 return result
         except GroupLost:
             settled = yield from _settle(seat, place, started)
             if isinstance(settled, Agreed):
                 return settled
-            trouble = settled
+            trouble = None if isinstance(settled, float) else settled
+            started = settled if isinstance(settled, float) else started
         if trouble is not None:
             seat.fenced = trouble if isinstance(trouble, Fenced) else None
             return trouble
     return seat.fenced
+
+
+def _comes_again(seat: Seat, phase: Phase, result: object) -> bool:
+    """Whether this rank comes to another meeting of the transition in any case: it need not say that it passed."""
+    if phase in SIDE:
+        return seat.closing is not Phase.HELLO and not isinstance(result, Disagreed | Failed)
+    return phase is Phase.DECIDED and isinstance(result, Agreed)
 
 
 def _is_late(seat: Seat, started: float, order: int = 1) -> Asking[bool]:
@@ -151,7 +95,7 @@ def _is_late(seat: Seat, started: float, order: int = 1) -> Asking[bool]:
 def _left(seat: Seat, started: float) -> Asking[float]:
     """The seconds that a collective may take, so that there is time afterwards to find out who is missing."""
     now: float = yield Now()
-    return max(_LEFT_MIN_S, started + seat.timeout_s - seat.grace_s - now)
+    return max(LEFT_MIN_S, started + seat.timeout_s - seat.grace_s - now)
 
 
 def _join(seat: Seat, started: float) -> Asking[Missing | Fenced | None]:
@@ -192,8 +136,12 @@ def _join(seat: Seat, started: float) -> Asking[Missing | Fenced | None]:
     return None
 
 
-def _settle(seat: Seat, place: _Place, started: float) -> Asking[Agreed | Missing | Fenced | None]:
-    """The group is lost: say so, and learn or write the verdict. None means: meet again in the next generation."""
+def _settle(seat: Seat, place: Place, started: float) -> Asking[Agreed | Missing | Fenced | float]:
+    """The group is lost: say so, and learn or write the verdict.
+
+    Returns:
+        What the verdict says to this rank; or that it meets again in the next generation: since when it waits there.
+    """
     yield Disconnect()
     seat.connected = False
     yield Put(seat.key("lost", seat.rank), str(place))
@@ -205,12 +153,14 @@ def _settle(seat: Seat, place: _Place, started: float) -> Asking[Agreed | Missin
         if verdict is None and (is_late or is_last or order == 1):
             verdict = yield from _weigh(seat, is_late=is_late)
         if verdict is not None:
-            if place.phase == Phase.ACTED and verdict["committed"] >= place.sequence:
+            if (place.phase, place.turn) == (Phase.ACTED, 0) and verdict["committed"] >= place.sequence:
                 return Agreed(place.sequence)
-            # A verdict over an earlier transition is not about this one: the next generation will tell.
-            goes_on = verdict["again"] or place.sequence > verdict["sequence"]
-            if goes_on and seat.rank not in verdict["missing"]:
-                return None
+            # A verdict over an earlier transition is not about this one: the next generation will tell. Those that wait
+            # for who was missing there have just begun to, so this rank has too.
+            is_earlier = place.sequence > verdict["sequence"]
+            if (verdict["again"] or is_earlier) and seat.rank not in verdict["missing"]:
+                now: float = yield Now()
+                return now if is_earlier else started
             return _sentence(seat, verdict, (yield Now()) - started)
         is_last = False
         yield Pause(seat.wait_s)
@@ -220,16 +170,16 @@ def _weigh(seat: Seat, *, is_late: bool) -> Asking[dict[str, Any] | None]:
     """Who answers, and how far the ranks got. A verdict once all have answered or time is over, else None."""
     told = yield Look((*seat.keys("lost"), *seat.keys("passed")))
     lost, passed = told[: seat.world], told[seat.world :]
-    places = [_Place.of(one) for one in lost if one]
-    first = min(places, key=lambda one: (one.sequence, one.phase))
-    through = [bool(one) and not _Place.of(one).is_before(first) for one in passed]
+    places = [Place.of(one) for one in lost if one]
+    first = min(places)
+    through = [bool(one) and Place.of(one) >= first for one in passed]
     missing = [rank for rank in range(seat.world) if not lost[rank] and not through[rank]]
     if missing and not is_late:
         return None
     commits = [one for one in passed if one and one.endswith("+")]
-    committed = [found.sequence for found in map(_Place.of, commits) if found.phase == Phase.ACTED]
-    # Ranks that wait at one place can simply meet there again; anything else is given up, by all.
-    again = all(lost) and len(set(places)) == 1
+    committed = [found.sequence for found in map(Place.of, commits) if found.phase == Phase.ACTED]
+    # Ranks that wait at one place can simply meet there again, if there is time; anything else is given up, by all.
+    again = all(lost) and len(set(places)) == 1 and not is_late
     found = {"missing": missing, "sequence": first.sequence, "committed": max(committed, default=-1), "again": again}
     return (yield from _rule(seat, found))
 

@@ -15,8 +15,9 @@ from states import Decision, Facts, Step, TrainerEvent, TrainerState
 from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Phase, Proposal, Said
 from states.agreement_requests import Asking
 from states.agreement_rounds import Voter
-from states.generations import Seat
+from states.agreement_told import TELLING_BYTES_MAX
 from states.joining import Assembled
+from states.seat import Seat
 
 T = TypeVar("T")
 _RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -113,6 +114,35 @@ class RankAgreement:
         found = self._transport.drive(self._voter.assemble(version, said))
         return found if isinstance(found, Assembled) else self._raise(found)
 
+    def told(self, payload: bytes | None, *, by: int = 0) -> bytes:
+        """What rank *by* says, on every rank. Every rank calls it, in the same order as all other meetings.
+
+        Inside a transition, the first one that fails ends the part of it in which it was: the meeting that would end
+        that part raises the same at once, on every rank. So it does when a rank fails meanwhile: it meets the others
+        here, although they are being told something, and all hear why.
+
+        Args:
+            payload: what is said, on rank *by*; at most 1 GiB. It is copied on the way. None on the other ranks.
+            by: who says it.
+
+        Returns:
+            What was said; up to 64 bytes take one collective of the size of a ballot. ``timeout_s`` is for all of it.
+
+        Raises:
+            ConfigError: *by* is no rank.
+            RanksFailed: a rank failed meanwhile, or has nothing to say, or what it gives is none of this.
+            RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
+        """
+        if not _is_count(by) or not 0 <= by < self.seat.world:
+            raise ConfigError(f"by is {by!r}; use the number of a rank, 0 to {self.seat.world - 1}")
+        wrong = _why_not_told(payload, tells=self.seat.rank == by)
+        found = self._transport.drive(self._voter.tell(None if wrong else payload, by, wrong))
+        return found if isinstance(found, bytes) else self._raise(found)
+
+    def begins(self) -> None:
+        """A transition begins: what is told until it is decided is a part of it."""
+        self.seat.begin()
+
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on: for ``recover`` the tags of all ranks together, else those of this rank.
 
@@ -172,8 +202,7 @@ class RankAgreement:
             RanksFailed: a rank could not go back; every rank is faulted.
             RanksDisagree, RanksMissing, RankFenced, StoreLost: as :meth:`decided`.
         """
-        if self.seat.connected:
-            self._vote(Phase.UNDONE, error, "")
+        self._vote(Phase.UNDONE, error, "")
 
     def close(self) -> None:
         """Leave: whoever waits for this rank finds out."""
@@ -209,6 +238,16 @@ def _check(rank: object, world: object, timeout_s: object) -> None:
 
 def _is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _why_not_told(payload: object, *, tells: bool) -> str:
+    if not tells:
+        return "" if payload is None else "it gives something to say, and another rank is to say it"
+    if not isinstance(payload, bytes):
+        return f"it is to say something, and gives {type(payload).__name__}; give bytes"
+    if len(payload) > TELLING_BYTES_MAX:
+        return f"it has {len(payload)} bytes to say; at most {TELLING_BYTES_MAX} can be told at a time"
+    return ""
 
 
 def _reason(error: BaseException) -> str:

@@ -12,8 +12,9 @@ from states.joining import Assembled
 class Ranks(Protocol):
     """The other ranks, such as a :class:`lifecycle.distributed.RankAgreement`.
 
-    Every rank calls the same methods in the same order: ``facts`` and ``decided`` (or ``undecided``) once an event;
-    once it has begun, ``acted``, and after an undo that ``acted`` asked for, ``undone``.
+    Every rank calls the same methods in the same order: ``begins``, ``facts`` and ``decided`` (or ``undecided``) once
+    an event; once it has begun to act, ``acted``, and after an undo that ``acted`` asked for, ``undone``. ``told`` may
+    come anywhere.
     """
 
     def newest(self, version: int) -> int:
@@ -24,6 +25,12 @@ class Ranks(Protocol):
 
     def unbuilt(self, error: BaseException) -> None:
         """This rank failed on its way to ``newest`` or ``assembled``."""
+
+    def told(self, payload: bytes | None, *, by: int = 0) -> bytes:
+        """What rank *by* says. Raises where a rank is missing, or has failed."""
+
+    def begins(self) -> None:
+        """An event begins: its facts are gathered next."""
 
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on."""
@@ -61,6 +68,13 @@ class Alone:
 
     def unbuilt(self, error: BaseException) -> None:
         """Nobody to tell."""
+
+    def told(self, payload: bytes | None, *, by: int = 0) -> bytes:  # noqa: ARG002 - it is this process
+        """What this process says."""
+        return b"" if payload is None else payload
+
+    def begins(self) -> None:
+        """Nobody to wait for."""
 
     def facts(self, _event: TrainerEvent, facts: Facts) -> Facts:
         """The facts as they are."""

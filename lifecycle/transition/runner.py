@@ -88,7 +88,7 @@ class Runner:
             self.recorder.refused(decision, facts)
             raise EventRefused(decision)
         if isinstance(decision, NoChange):
-            self.recorder.unchanged(decision)
+            self.recorder.unchanged(decision, facts)
             return Unchanged(event, decision.state)
         if isinstance(decision, Step):
             return self._act(Work(decision, facts, request), decision, None)
@@ -102,12 +102,12 @@ class Runner:
     def _decide(self, event: TrainerEvent, request: Request) -> tuple[Facts, Decision | tuple[Step, Step]]:
         """The facts, and the decision of all ranks. One that cannot decide does not leave the others waiting."""
         try:
-            facts = gather(self._parts, request, event)
+            self._ranks.begins()
+            facts = self._ranks.facts(event, gather(self._parts, request, event))
         except BaseException as error:
             self._ranks.undecided(error)
             raise
         state = self.machine.state
-        facts = self._ranks.facts(event, facts)
         return facts, self._ranks.decided(event, state, facts, decide_event(state, event, facts))
 
     def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:

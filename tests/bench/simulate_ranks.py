@@ -30,7 +30,7 @@ from states.agreement import Agreed, Disagreed, Missing, Phase, Proposal
 from states.agreement_digest import Digester
 from states.agreement_requests import Asking, Now, Pause
 from states.agreement_rounds import Voter
-from states.generations import Seat
+from states.seat import Seat
 
 _EVENTS = ((TrainerEvent.SLEEP, TrainerState.AWAKE), (TrainerEvent.WAKE_UP, TrainerState.SLEEPING))
 _WORK_S = 0.5

@@ -11,7 +11,7 @@ from states import Facts, TrainerEvent, TrainerState, decide
 from states.agreement import Agreed, Failed, Phase, Proposal, Said
 from states.agreement_requests import Asking, Pause
 from states.agreement_rounds import Voter
-from states.generations import Seat
+from states.seat import Seat
 
 SLEEP, AWAKE = TrainerEvent.SLEEP, TrainerState.AWAKE
 _USUAL = Facts()

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from states import Facts, Refusal, TrainerEvent, TrainerState, decide
-from states.agreement import Agreed, Ballot, Disagreed, Phase, Proposal, Said, joined, refusal_told
+from states.agreement import Agreed, Ballot, Disagreed, Phase, Proposal, Said
 from states.agreement_differences import _paths
 from states.agreement_digest import plain
+from states.agreement_refusals import joined, refusal_told
 from states.agreement_rounds import Voter
-from states.generations import Seat
+from states.seat import Seat
 
 SLEEP, AWAKE = TrainerEvent.SLEEP, TrainerState.AWAKE
 

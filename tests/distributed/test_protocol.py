@@ -12,7 +12,7 @@ from states.agreement import BALLOT_BYTES, Agreed, Declined, Disagreed, Failed, 
 from states.agreement_digest import Digester
 from states.agreement_requests import Asking
 from states.agreement_rounds import Voter
-from states.generations import Seat
+from states.seat import Seat
 from tests.distributed.scripts import Rank, four, script, simulated
 
 A, B = ContentFacts(group="adapter/a", version=6, live=6), ContentFacts(group="adapter/a", version=7, live=7)
