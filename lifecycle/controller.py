@@ -57,10 +57,14 @@ class TrainerLifecycle(Joining):
             asked for the same tokens after a push; None for none.
         ranks: what makes this trainer one of many (:class:`lifecycle.distributed.RankAgreement`): every rank then takes
             the same events in the same order, and all of them act or none. Left out, there are no other ranks.
+        joins: this process takes a lost rank's place, and the others call :meth:`admit`. It is built awake with its
+            slots empty, takes over what they hold, and goes to the state that they are in.
         initial_state: where the trainer's bytes are now. Declared, never defaulted.
 
     Raises:
         ConfigError: the parts do not fit together, or *initial_state* is not what the saver says.
+        RanksFailed: it could not be built on another rank; it is built on none then.
+        JoinRefused: it joins, and is not like the others.
         SaverError: there is no room to lay the memory out.
     """
 
@@ -79,19 +83,22 @@ class TrainerLifecycle(Joining):
         groups: ProcessGroups | None = None,
         probe: GreedyProbe | None = None,
         ranks: Ranks = ALONE,
+        joins: bool = False,
         initial_state: TrainerState,
     ) -> None:
         self.config = config
         self.snapshots = snapshots if snapshots is not None else SnapshotStore()
+        self._ranks = ranks
         with store_freed(self.snapshots), together(ranks) as block:
             slots = SlotDeclarations(main_copies, schedulers)
             self._parts = attach.build_parts(config, saver, model, optimizer, adapters, self.snapshots, groups, slots)
-            newest = self._parts.versions.newest
-            self._parts.versions.rise_above(block.meet(lambda: ranks.newest(newest)))
+            met = self._meet(block, joins=joins)
             attach.lay_out(self._parts, TrainerState(initial_state))
             recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
             self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder, ranks)
-            self._start(model, probe)
+            self._start(model, probe, met)
+        if met is not None:
+            self._note_joined(met)
 
     # Memory
 

@@ -125,6 +125,7 @@ class Voter:
         unlike_roles = differing_roles(found)
         if unlike_roles is not None:
             return Disagreed(self.seat.sequence, "", (unlike_roles,))
+        self.seat.enter(Phase.ACTED)  # all say in the end whether they have got there
         return assembled(self.seat.rank, found)
 
     def _compare(self, told: Ballot, reason: str = "") -> Asking[tuple[Ballot, ...] | Voted]:

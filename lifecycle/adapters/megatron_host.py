@@ -63,6 +63,11 @@ class MegatronAdapters(SlotsHost):
         self._shards = Shards(layers, gather_group)
         super().__init__(model, registry, layout)
 
+    @property
+    def is_split(self) -> bool:
+        """Whether slots hold parts of factors: there are several tensor-parallel ranks."""
+        return self._shards.size > 1
+
     def base_tensors(self) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
         """Parameters and buffers that belong to no slot, by the name they have in the GPTModel, tied once."""
         slots = {name for held in self._tensors for name in held}

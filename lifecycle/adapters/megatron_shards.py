@@ -30,12 +30,15 @@ class Shards:
     Args:
         layers: the layers with slots.
         group: of the collectives; None takes the tensor-parallel group of the layers.
+
+    Attributes:
+        size: how many ranks there are.
     """
 
     def __init__(self, layers: Sequence[ParallelLayer], group: GatherGroup | None) -> None:
         self._module = layers[0].module
         self._group = group
-        self._size = int(self._module.tp_group.size())
+        self.size = int(self._module.tp_group.size())
         self._rank = int(self._module.tp_group.rank())
         self._dims = {
             peft_key(part.path, "B" if layer.is_column else "A"): 0 if layer.is_column else 1
@@ -52,7 +55,7 @@ class Shards:
         """
         if key not in self._dims:
             return whole
-        return whole.chunk(self._size, self._dims[key])[self._rank]
+        return whole.chunk(self.size, self._dims[key])[self._rank]
 
     def join(self, adapter: str, about: str, parts: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """The whole factors, on every rank. A collective, unless there is one rank only: then *parts* themselves.
@@ -66,7 +69,7 @@ class Shards:
             AdapterError: the group is not that of the tensor-parallel ranks or cannot carry these tensors, or
                 the ranks hold different adapters.
         """
-        if self._size == 1:
+        if self.size == 1:
             return parts
         names = sorted(parts)
         split = [name for name in names if name in self._dims]
@@ -102,11 +105,11 @@ class Shards:
                 yield group
 
     def _check(self, adapter: str, group: dist.ProcessGroup, device: torch.device) -> None:
-        if (group.size(), group.rank()) != (self._size, self._rank):
+        if (group.size(), group.rank()) != (self.size, self._rank):
             raise AdapterError(
                 adapter,
                 f"the group to gather with has rank {group.rank()} of {group.size()}, the layers have "
-                f"{self._rank} of {self._size}; give a group of the same ranks in the same order",
+                f"{self._rank} of {self.size}; give a group of the same ranks in the same order",
             )
         backends = dist.get_backend_config(group)
         if f"{device.type}:" not in backends:
