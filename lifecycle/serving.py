@@ -100,7 +100,7 @@ class Serving(Referring):
         Raises:
             StalenessError: it is stamped with a version that this trainer has not given out, such as a newer one.
         """
-        return staleness(sample_versions, self._parts.versions.known())
+        return staleness(sample_versions, self._parts.versions.known(sample_versions))
 
     def adopt_versions(self, engines: Iterable[RolloutEngine]) -> Mapping[str, int]:
         """Go on above the largest version that these engines report, and give what the trainer holds new ids.

@@ -74,10 +74,11 @@ class VersionBook:
         self.region[group] = version
         return version
 
-    def known(self) -> dict[str, tuple[int, ...]]:
-        """The last ids of each group, oldest first, up to the one that is wanted."""
+    def known(self, groups: Iterable[str]) -> dict[str, tuple[int, ...]]:
+        """The last ids of those of these groups that there are, oldest first, up to the one that is wanted."""
         found = {}
-        for group, version in self.wanted.items():
+        for group in self.wanted.keys() & set(groups):
+            version = self.wanted[group]
             ids = tuple(self.history.get(group, ()))
             found[group] = ids[: ids.index(version) + 1] if version in ids else (version,)
         return found
