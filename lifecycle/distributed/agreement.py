@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Never, Protocol, TypeGuard, TypeVar
 
 from lifecycle.distributed.errors import RankFenced, RanksDisagree, RanksFailed, RanksMissing
@@ -13,6 +14,7 @@ from lifecycle.distributed.hosting import LOOPBACK
 from lifecycle.errors import ConfigError, LifecycleError
 from states import Decision, Facts, Step, TrainerEvent, TrainerState
 from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Phase, Proposal, Said
+from states.agreement_engines import agree_on_engines
 from states.agreement_requests import Asking
 from states.agreement_rounds import Voter
 from states.agreement_told import TELLING_BYTES_MAX
@@ -144,11 +146,16 @@ class RankAgreement:
         self.seat.begin()
 
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
-        """The facts to decide on: for ``recover`` the tags of all ranks together, else those of this rank.
+        """The facts to decide on: those of this rank, but for what all ranks have to look at together.
+
+        Of ``recover`` that is the tags, of ``update_weights`` what the engines of all ranks lack.
 
         Raises:
             RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
         """
+        if event is TrainerEvent.UPDATE_WEIGHTS:
+            engines = self._transport.drive(agree_on_engines(self.seat, facts.engines))
+            return replace(facts, engines=engines) if isinstance(engines, tuple) else self._raise(engines)
         if event is not TrainerEvent.RECOVER:
             return facts
         found = self._transport.drive(self._voter.count(facts))
