@@ -53,8 +53,19 @@ def together(ranks: Ranks) -> Iterator[Block]:
         elif block.has_met:
             with suppress(LifecycleError):
                 ranks.acted(error)
+            _leave(ranks)
         raise
-    ranks.acted()
+    try:
+        ranks.acted()
+    except BaseException:
+        _leave(ranks)
+        raise
+
+
+def _leave(ranks: Ranks) -> None:
+    """What failed is over on all ranks; nothing has to be undone. The first error is the one to raise."""
+    with suppress(LifecycleError):
+        ranks.undone()
 
 
 @contextmanager
