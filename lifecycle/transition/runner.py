@@ -112,12 +112,17 @@ class Runner:
 
     def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:
         """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
-        started, source = time.perf_counter(), work.step.state
+        started, source, newest = time.perf_counter(), work.step.state, self._parts.versions.newest
         self._begin(work)
         try:
             self._perform(work, source, entering, leaving)
+        except BaseException:
+            self._parts.versions.pass_over(newest)
+            raise
         finally:
             self.count(work.step.event, work.moved)
+        if _left_out(work):
+            self._parts.versions.pass_over(newest)
         for commit in work.on_commit:
             commit()
         outcome = Moved(

@@ -17,6 +17,9 @@ from typing import Final
 _EPOCH_SHIFT: Final = 20
 """Ids of one book before it could meet the next second's: a million; an id still fits a JSON number (53 bits)."""
 
+TAKEN_MAX: Final = 1 << 12
+"""More ids than one event takes: one for each content group."""
+
 HISTORY_MAX: Final = 256
 """So many of a group's last ids are remembered, to say how far a sample is behind."""
 
@@ -66,6 +69,14 @@ class VersionBook:
     def rise_above(self, version: int) -> None:
         """Give out no id up to this one: somebody else has used it."""
         self.newest = max(self.newest, version)
+
+    def pass_over(self, newest: int) -> None:
+        """Something of an event failed: go on above all ids that it can have taken, which is the same on every rank.
+
+        Args:
+            newest: :attr:`newest` when it began. How many it has taken since depends on where it failed.
+        """
+        self.rise_above(newest + TAKEN_MAX)
 
     def renew(self, group: str) -> int:
         """The actor's bytes of *group* changed in place: take a new id for them."""

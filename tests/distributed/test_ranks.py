@@ -90,6 +90,7 @@ def test_a_failed_load_on_one_rank_is_undone_on_all(ranks: Ranks) -> None:
     ranks.all("forget", "C")
     ranks.all("register", "C")
     assert ranks.all("send", "reconcile_adapters") == dict.fromkeys(ALL)
+    assert ranks.all("send", "sleep") == dict.fromkeys(ALL)  # the ids that C got are those of all, too
 
 
 def test_a_failed_pause_on_rank_0_is_undone_on_all(ranks: Ranks) -> None:
