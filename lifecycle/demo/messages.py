@@ -83,15 +83,23 @@ def first_cause(failures: Iterable[Failure], silent: Iterable[int] = ()) -> Fail
     """The failure that the others follow from.
 
     A rank that ended without a word comes first; then an error of its own; then one that all ranks have in common. What
-    may follow from another rank's end is the cause only where nothing else is known, and then a rank that says nothing
-    at all is the one to look at.
+    may follow from another rank's end is the cause only where nothing else is known, and where it names nobody, a rank
+    that says nothing at all is the one to look at.
 
     Args:
         failures: in the order in which they became known, at least one.
         silent: ranks that have neither ended nor said anything when the others had.
     """
-    found = sorted(failures, key=lambda one: (one.is_consequence, one.is_joint, bool(one.kind)))
-    quiet = tuple(silent)
-    if quiet and found[0].is_consequence and not found[0].is_joint:
-        return Failure(quiet[0], f"it does not answer; rank {found[0].rank}: {found[0].why}")
-    return found[0]
+    first, quiet = min(failures, key=_distance), tuple(silent)
+    if quiet and first.is_consequence and not first.is_joint:
+        return Failure(quiet[0], f"it does not answer; rank {first.rank}: {first.why}")
+    return first
+
+
+def _distance(failure: Failure) -> int:
+    """From the cause."""
+    if failure.is_consequence:
+        return 3 if failure.is_joint else 4
+    if failure.is_joint:
+        return 2
+    return 1 if failure.kind else 0

@@ -62,13 +62,8 @@ def notes(report: DemoReport) -> str:
     )
     if report.ranks is None:
         return "\n".join(lines)
-    return "\n".join(
-        (
-            *lines,
-            "host: of all ranks together; the rest is rank 0's, the others' logs lie beside its own",
-            str(report.ranks),
-        )
-    )
+    of_all = "host: of all ranks together; the rest is rank 0's, and so is this log"
+    return "\n".join((*lines, of_all, str(report.ranks)))
 
 
 def states_passed(states: tuple[str, ...]) -> str:
