@@ -57,7 +57,6 @@ class Joining(Serving):
                 if met.newcomers:
                     self._hand_over(met)
             if met.newcomers:
-                self._parts.runtime.engines.ask_again()
                 self._note_joined(met)
             return met.newcomers
 

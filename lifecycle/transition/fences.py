@@ -44,10 +44,6 @@ class Engines:
             suspect = None if before.suspect is None else suspect | before.suspect
         self.fences[engine] = Fence(because, suspect)
 
-    def ask_again(self) -> None:
-        """Forget which instances were confirmed: a rank has joined that has heard of none. Fences stay."""
-        self.confirmed, self.verified = {}, {}
-
     def confirm(self, engine: str, instance_id: str, verified: Mapping[str, str], wanted: Mapping[str, int]) -> None:
         """This instance has acknowledged everything it was sent, and may serve.
 
