@@ -224,12 +224,29 @@ class Declined(NotABool):
     ranks: tuple[int, ...]
 
 
+class Reason(str):
+    """Why a rank failed, in words.
+
+    Attributes:
+        adapter: the one that it failed at, empty where it was none.
+    """
+
+    __slots__ = ("adapter",)
+    adapter: str
+
+    def __new__(cls, why: str, adapter: str = "") -> Self:
+        """The words, and the adapter beside them."""
+        found = super().__new__(cls, why)
+        found.adapter = adapter
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class Failed(NotABool):
     """A rank has failed.
 
     Attributes:
-        reasons: rank to what it says; of many the first few.
+        reasons: rank to what it says, each a :class:`Reason`; of many the first few.
         ranks: all ranks that failed.
     """
 

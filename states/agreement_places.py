@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from states.agreement import Agreed, Ballot, Difference, Disagreed, Failed, Fenced, Missing, Phase, Said
+from states.agreement import Agreed, Ballot, Difference, Disagreed, Failed, Fenced, Missing, Phase, Reason, Said
 from states.agreement_differences import TOLD_MAX, groups_of
 from states.agreement_requests import Asking, Share
 from states.generations import meet
@@ -69,8 +70,9 @@ def apart(
 def reasons(failed: tuple[int, ...], reason: str, left_s: float) -> Asking[Failed]:
     """Why these ranks failed; of many the first few say it."""
     chosen = failed[:TOLD_MAX]
-    answers = yield Share(chosen, reason[:REASON_MAX].encode(), left_s)
-    return Failed({rank: one.decode() for rank, one in zip(chosen, answers, strict=True)}, failed)
+    adapter = reason.adapter if isinstance(reason, Reason) else ""
+    answers = yield Share(chosen, json.dumps([reason[:REASON_MAX], adapter]).encode(), left_s)
+    return Failed({rank: Reason(*json.loads(one)) for rank, one in zip(chosen, answers, strict=True)}, failed)
 
 
 def ranks_that_say(ballots: tuple[Ballot, ...], said: Said) -> tuple[int, ...]:

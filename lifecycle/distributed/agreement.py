@@ -13,7 +13,7 @@ from lifecycle.distributed.gloo import GlooTransport
 from lifecycle.distributed.hosting import LOOPBACK
 from lifecycle.errors import ConfigError, LifecycleError
 from states import Decision, Facts, Step, TrainerEvent, TrainerState
-from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Phase, Proposal, Said
+from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Phase, Proposal, Reason, Said
 from states.agreement_engines import agree_on_engines
 from states.agreement_requests import Asking
 from states.agreement_rounds import Voter
@@ -257,5 +257,6 @@ def _why_not_told(payload: object, *, tells: bool) -> str:
     return ""
 
 
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+def _reason(error: BaseException) -> Reason:
+    adapter = getattr(error, "adapter", None)
+    return Reason(f"{type(error).__name__}: {error}", adapter if isinstance(adapter, str) else "")

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lifecycle.errors import RanksError
-from states.agreement import Difference, Disagreed, Failed, Fenced, Missing
+from states.agreement import Difference, Disagreed, Failed, Fenced, Missing, Reason
 
 _NAMED: Final = 8
 
@@ -108,11 +108,14 @@ class RanksFailed(RanksError):
     Attributes:
         ranks: who failed.
         reasons: rank to what it said, of the first few.
+        adapter: the adapter that the first of them failed at, None where it was none.
     """
 
     def __init__(self, found: Failed) -> None:
         self.ranks = found.ranks
-        self.reasons: Mapping[int, str] = dict(found.reasons)
+        self.reasons: Mapping[int, str] = {rank: str(reason) for rank, reason in found.reasons.items()}
+        adapters = [one.adapter for one in found.reasons.values() if isinstance(one, Reason) and one.adapter]
+        self.adapter: str | None = adapters[0] if adapters else None
         told = "; ".join(f"rank {rank}: {reason}" for rank, reason in found.reasons.items())
         more = f"; and {len(found.ranks) - len(found.reasons)} more" if len(found.ranks) > len(found.reasons) else ""
         super().__init__(f"{ranks_told(found.ranks)} failed: {told}{more}")

@@ -154,6 +154,7 @@ class Told:
         joint = getattr(error, "cause", None) or error
         keys = {name: getattr(joint, name) for name in ("ranks", "differences", "reasons", "waited_s", "generation")
                 if hasattr(joint, name)}  # fmt: skip
+        keys["adapter"] = getattr(error, "adapter", None)
         keys["failed"] = [(one.name, one.because) for one in getattr(error, "failed", ())]
         return cls(type(error).__name__, str(error), type(joint).__name__, keys)
 

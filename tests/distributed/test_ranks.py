@@ -87,6 +87,7 @@ def test_a_failed_load_on_one_rank_is_undone_on_all(ranks: Ranks) -> None:
     answers = ranks.all("send", "reconcile_adapters")
 
     _undone(ranks, before, answers, 3, "its file is malformed")
+    assert [one.keys["adapter"] for one in answers.values()] == ["C"] * WORLD
     ranks.all("forget", "C")
     ranks.all("register", "C")
     assert ranks.all("send", "reconcile_adapters") == dict.fromkeys(ALL)
@@ -101,6 +102,7 @@ def test_a_failed_pause_on_rank_0_is_undone_on_all(ranks: Ranks) -> None:
     answers = ranks.all("send", "offload")
 
     _undone(ranks, before, answers, 0, "told to")
+    assert [one.keys["adapter"] for one in answers.values()] == [None] * WORLD
 
 
 def test_a_wake_up_that_fails_on_one_rank_is_undone_on_those_that_were_awake(ranks: Ranks) -> None:
