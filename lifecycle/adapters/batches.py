@@ -51,6 +51,7 @@ class StepCounts(RegistryReader, ABC):
             for adapter, count in found:
                 if not is_count(count, 1):
                     raise AdapterError(adapter.name, f"it has {count!r} groups; give an integer of at least 1")
+            self._changes += 1
             self._batches.pop(rollout_id, None)
             self._batches[rollout_id] = BatchRecord(rollout_id, tuple(found), steps)
             while len(self._batches) > BATCHES_KEPT:
@@ -73,6 +74,7 @@ class StepCounts(RegistryReader, ABC):
             batch = self._batches.pop(rollout_id, None)
             if batch is None:
                 return TrainedBatch()
+            self._changes += 1
             skipped, mismatched, ended = [], [], []
             for adapter, groups in batch.groups:
                 record = self._roster.live().get(adapter.name)

@@ -16,6 +16,7 @@ from lifecycle.adapters.given import as_registration
 from lifecycle.adapters.protocol import AdapterHost, DesiredAdapter
 from lifecycle.adapters.reading import WANTED
 from lifecycle.adapters.records import AdapterRecord, RegistrySnapshot
+from lifecycle.adapters.roster import Roster
 from lifecycle.adapters.sources import AdapterSource, check_name, make_source
 from lifecycle.errors import AdapterError, ConfigError
 from states.adapters import AdapterEvent, AdapterState
@@ -27,7 +28,6 @@ class Custody(StepCounts):
     def __init__(self, snapshot: RegistrySnapshot) -> None:
         super().__init__(snapshot)
         self._first_id = snapshot.next_registration_id
-        self._unaccounted: frozenset[int] = frozenset()
         self._check: Callable[[str, AdapterSource], object] | None = None
         self._loaded: Callable[[], Mapping[str, DesiredAdapter]] | None = None
 
@@ -67,8 +67,33 @@ class Custody(StepCounts):
         """
         with self._lock:
             names = self.unaccounted()
+            self._changes += bool(self._unaccounted)
             self._unaccounted = frozenset()
             return names
+
+    def adopt(self, snapshot: RegistrySnapshot) -> None:
+        """Be as another registry was when it gave its :meth:`snapshot`: for ranks that share one registry.
+
+        Local is what faces the host: its checks, and what it holds. Tensors of sources are shared with the snapshot.
+
+        Raises:
+            ConfigError: it has another number of slots, or has never known what the host holds. Nothing was changed.
+        """
+        with self._lock:
+            if len(snapshot.slot_versions) != self.slots:
+                told = f"the registry has {self.slots} slots, the one to adopt has {len(snapshot.slot_versions)}"
+                raise ConfigError(f"{told}; give every rank the same number")
+            if strangers := self._strangers(snapshot):
+                why = f"the registry to adopt has never known what the host holds: {', '.join(strangers)}"
+                raise ConfigError(
+                    f"{why}. Load the saved registry where it comes from, or let that rank join the others"
+                )
+            if self._loaded is None:
+                self._first_id = snapshot.next_registration_id
+            self._changes += self._roster.changes + 1
+            self._roster = Roster(snapshot)
+            self._batches = {one.rollout_id: one for one in snapshot.batches}
+            self._ahead, self._unaccounted = set(snapshot.uncounted), frozenset(snapshot.unaccounted)
 
     def source_of(self, adapter: DesiredAdapter) -> AdapterSource:
         """Where the first tensors of a registration come from.
@@ -135,6 +160,7 @@ class Custody(StepCounts):
                 record = self._roster.live().get(adapter.name)
                 is_it = record is not None and record.adapter.registration_id == adapter.registration_id
                 if record is not None and is_it:
+                    self._changes += adapter.registration_id not in self._ahead
                     self._ahead.add(adapter.registration_id)
                     if not record.changed:
                         self._roster.put(replace(record, changed=True))
@@ -149,6 +175,7 @@ class Custody(StepCounts):
                 "the host holds adapters of another registry, and adapters were registered here already: their ids "
                 "cannot be told apart. Load the saved registry, or connect before the first registration"
             )
+        self._changes += 1
         self._unaccounted = frozenset(unknown)
         self._roster.next_id = max(self._roster.next_id, max(unknown) + 1)
 
@@ -159,6 +186,18 @@ class Custody(StepCounts):
         live = self._roster.live().get(held.name)
         is_live = live is not None and live.adapter.registration_id == held.registration_id
         return is_live or self._roster.completed(held.registration_id) is not None
+
+    def _strangers(self, snapshot: RegistrySnapshot) -> list[str]:
+        """What the host holds that another registry has never known, and has not counted its ids from, sorted."""
+        held = {} if self._loaded is None else self._loaded()
+        records = (*snapshot.adapters.values(), *snapshot.completed)
+        known = {one.adapter.registration_id: one.adapter.name for one in records}
+        following = snapshot.next_registration_id
+        return sorted(
+            name
+            for name, one in held.items()
+            if known.get(one.registration_id, "" if one.registration_id >= following else name) != name
+        )
 
     def _idle(self) -> Callable[[AdapterRecord], bool]:
         """Whether a host is connected that does not hold a registration; what it holds is asked once."""

@@ -31,12 +31,20 @@ class RegistryReader:
         self._roster = Roster(snapshot)
         self._batches: dict[int, BatchRecord] = {one.rollout_id: one for one in snapshot.batches}
         self._ahead: set[int] = set()  # registrations whose tensors have changed since their last count
+        self._unaccounted: frozenset[int] = frozenset()  # what the host holds and this registry has never known
+        self._changes = 0  # those that the roster does not count
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Nobody else changes the registry inside the block: what was looked up stays true."""
         with self._lock:
             yield
+
+    @property
+    def revision(self) -> int:
+        """A number that grows with every change. While it is the same, so is the registry."""
+        with self._lock:
+            return self._changes + self._roster.changes
 
     @property
     def slots(self) -> int:
@@ -132,6 +140,8 @@ class RegistryReader:
                 free_slots=self._roster.free_slots(),
                 next_registration_id=self._roster.next_id,
                 batches=tuple(self._batches.values()),
+                uncounted=tuple(sorted(self._ahead)),
+                unaccounted=tuple(sorted(self._unaccounted)),
             )
 
     def _decide(self, name: str, event: AdapterEvent) -> AdapterState:

@@ -110,6 +110,8 @@ class RegistrySnapshot:
         free_slots: in the order in which they will be given out.
         next_registration_id: the id of the next registration.
         batches: what is not trained yet, oldest first.
+        uncounted: ids of registrations whose tensors have changed since their last count, sorted. No file has them.
+        unaccounted: ids of what the host holds and the registry has never known, sorted. No file has them.
     """
 
     adapters: Mapping[str, AdapterRecord]
@@ -118,6 +120,8 @@ class RegistrySnapshot:
     free_slots: tuple[int, ...]
     next_registration_id: int
     batches: tuple[BatchRecord, ...] = ()
+    uncounted: tuple[int, ...] = ()
+    unaccounted: tuple[int, ...] = ()
 
     def names(self, state: AdapterState) -> tuple[str, ...]:
         """Sorted names of the registrations in *state*."""

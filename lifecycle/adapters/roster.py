@@ -31,11 +31,13 @@ class Roster:
     Attributes:
         slot_versions: by slot, how often its weights were pushed. They only grow.
         next_id: the id of the next registration. It only grows.
+        changes: how often a registration was written. It only grows.
     """
 
     def __init__(self, snapshot: RegistrySnapshot) -> None:
         self.slot_versions = list(snapshot.slot_versions)
         self.next_id = snapshot.next_registration_id
+        self.changes = 0
         self._live = dict(snapshot.adapters)
         self._completed: dict[int, AdapterRecord] = {}
         self._past_ids: dict[str, list[int]] = {}
@@ -103,10 +105,12 @@ class Roster:
 
     def put(self, record: AdapterRecord) -> None:
         """Replace what is known of a registration that holds a slot."""
+        self.changes += 1
         self._live[record.adapter.name] = record
 
     def complete(self, name: str, released_from: AdapterState | None) -> AdapterRecord:
         """Take the slot of a registration, and remember it without its source."""
+        self.changes += 1
         held = self._live.pop(name)
         self._drop_save(held)
         heappush(self._free, held.adapter.slot)
@@ -122,6 +126,7 @@ class Roster:
         self._hold(replace(record, lost="its slot was released, and its source was forgotten with it"))
 
     def _hold(self, record: AdapterRecord) -> None:
+        self.changes += 1
         self._live[record.adapter.name] = record
         self._keep_save(record)
 

@@ -29,14 +29,14 @@ from states.adapters import AdapterState
 SCHEMA: Final = "adapter-lifecycle/registry/1"
 FILE_BYTES_MAX: Final = 2**28
 
-_Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
-_Positive = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
 
 
 class _Adapter(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    registration_id: _Positive
-    slot: _Count
+    registration_id: Positive
+    slot: Count
 
 
 class _Identity(Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,8 +47,8 @@ class _Identity(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Origin(Struct, frozen=True, forbid_unknown_fields=True):
     adapter: str
-    registration_id: _Count
-    step: _Count
+    registration_id: Count
+    step: Count
 
 
 class _Checkpoint(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,10 +58,10 @@ class _Checkpoint(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Source(Struct, frozen=True, forbid_unknown_fields=True):
     path: str | None
-    rank: _Positive | None
+    rank: Positive | None
     alpha: float | None
     target_modules: tuple[str, ...] | None
-    seed: _Count
+    seed: Count
     identity: _Identity | None
     checkpoint: _Checkpoint | None
 
@@ -72,39 +72,43 @@ class _Source(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Settings(Struct, frozen=True, forbid_unknown_fields=True):
     save: str | None
-    num_step: _Positive | None
-    num_epoch: _Positive | None
-    rollout_batch_size: _Positive | None
-    n_samples_per_prompt: _Positive | None
+    num_step: Positive | None
+    num_epoch: Positive | None
+    rollout_batch_size: Positive | None
+    n_samples_per_prompt: Positive | None
     trainable: bool
 
 
-class _Record(Struct, frozen=True, forbid_unknown_fields=True):
+class SavedRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """A registration, in plain values."""
+
     adapter: _Adapter
     state: AdapterState
     source: _Source | None
     lost: str
     settings: _Settings
-    step: _Count
-    start_step: _Count
-    source_step: _Count
-    accumulated_groups: _Count
-    num_step: _Positive | None
+    step: Count
+    start_step: Count
+    source_step: Count
+    accumulated_groups: Count
+    num_step: Positive | None
     resumed_from: _Origin | None
 
 
-class _Batch(Struct, frozen=True, forbid_unknown_fields=True):
-    rollout_id: _Count
-    groups: tuple[tuple[_Adapter, _Positive], ...]
+class SavedBatch(Struct, frozen=True, forbid_unknown_fields=True):
+    """A batch, in plain values."""
+
+    rollout_id: Count
+    groups: tuple[tuple[_Adapter, Positive], ...]
     steps: tuple[str, ...]
 
 
 class _Registry(Struct, frozen=True, forbid_unknown_fields=True):
-    slot_versions: Annotated[tuple[_Count, ...], Meta(min_length=1)]
-    next_registration_id: _Positive
-    adapters: tuple[_Record, ...]
-    completed: tuple[_Record, ...]
-    batches: tuple[_Batch, ...]
+    slot_versions: Annotated[tuple[Count, ...], Meta(min_length=1)]
+    next_registration_id: Positive
+    adapters: tuple[SavedRecord, ...]
+    completed: tuple[SavedRecord, ...]
+    batches: tuple[SavedBatch, ...]
 
 
 class _File(Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,8 +126,8 @@ def write_registry(path: Path, snapshot: RegistrySnapshot) -> None:
     registry = {
         "slot_versions": snapshot.slot_versions,
         "next_registration_id": snapshot.next_registration_id,
-        "adapters": [_plain_record(one) for one in snapshot.adapters.values()],
-        "completed": [_plain_record(one) for one in snapshot.completed],
+        "adapters": [_for_file(one) for one in snapshot.adapters.values()],
+        "completed": [_for_file(one) for one in snapshot.completed],
         "batches": snapshot.batches,
     }
     body = msgspec.json.encode(registry)
@@ -147,7 +151,7 @@ def read_registry(path: Path) -> RegistrySnapshot:
         registry = msgspec.json.decode(file.registry, type=_Registry)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise RegistryFileError(path, f"it is truncated or malformed: {error}") from error
-    live = [_record(one) for one in registry.adapters]
+    live = [record_of(one) for one in registry.adapters]
     snapshot = _snapshot(registry, live)
     wrong = why_wrong(snapshot, live)
     if wrong:
@@ -155,14 +159,23 @@ def read_registry(path: Path) -> RegistrySnapshot:
     return snapshot
 
 
-def _plain_record(record: AdapterRecord) -> dict[str, Any]:
+def _for_file(record: AdapterRecord) -> dict[str, Any]:
     source, lost = record.source, why_lost(record)
     if source is not None and source.tensors is not None:
         lost = "it was registered with tensors in memory, which a saved registry does not hold"
-    if lost:
-        source = None
+    return plain_record(record, None if lost else source, lost)
+
+
+def plain_record(record: AdapterRecord, source: AdapterSource | None, lost: str) -> dict[str, Any]:
+    """A registration as a :class:`SavedRecord` has it.
+
+    Args:
+        record: the registration.
+        source: where its tensors can be had from then, without those that are in memory.
+        lost: why they cannot; empty when they can.
+    """
     settings = record.settings
-    plain = {name: getattr(record, name) for name in _Record.__struct_fields__}
+    plain = {name: getattr(record, name) for name in SavedRecord.__struct_fields__}
     plain["lost"], plain["source"] = lost, None if source is None else _plain_source(source)
     plain["settings"] = {name: getattr(settings, name) for name in _Settings.__struct_fields__}
     plain["settings"]["save"] = None if settings.save is None else str(settings.save)
@@ -184,22 +197,25 @@ def _snapshot(saved: _Registry, live: list[AdapterRecord]) -> RegistrySnapshot:
     taken = {one.adapter.slot for one in live}
     return RegistrySnapshot(
         adapters={one.adapter.name: one for one in live},
-        completed=tuple(_record(one) for one in saved.completed),
+        completed=tuple(record_of(one) for one in saved.completed),
         slot_versions=saved.slot_versions,
         free_slots=tuple(slot for slot in range(len(saved.slot_versions)) if slot not in taken),
         next_registration_id=saved.next_registration_id,
-        batches=tuple(
-            BatchRecord(one.rollout_id, tuple((_adapter(who), count) for who, count in one.groups), one.steps)
-            for one in saved.batches
-        ),
+        batches=tuple(map(batch_of, saved.batches)),
     )
+
+
+def batch_of(saved: SavedBatch) -> BatchRecord:
+    """The batch that these values are of."""
+    return BatchRecord(saved.rollout_id, tuple((_adapter(who), count) for who, count in saved.groups), saved.steps)
 
 
 def _adapter(saved: _Adapter) -> DesiredAdapter:
     return DesiredAdapter(saved.name, saved.registration_id, saved.slot)
 
 
-def _record(saved: _Record) -> AdapterRecord:
+def record_of(saved: SavedRecord) -> AdapterRecord:
+    """The registration that these values are of."""
     settings = AdapterSettings(**msgspec.structs.asdict(saved.settings))
     return AdapterRecord(
         adapter=_adapter(saved.adapter),
