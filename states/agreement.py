@@ -51,10 +51,11 @@ class Phase(IntEnum):
     ACTED = 3
     UNDONE = 4
     TOLD = 5
+    SHARED = 6
 
 
 class Said(IntFlag):
-    """What a ballot says besides its digests; the last two where trainers are built or ranks join."""
+    """What a ballot says besides its digests; ``JOINS`` and ``ADMITS`` where trainers are built or ranks join."""
 
     NOTHING = 0
     REFUSES = 1
@@ -62,6 +63,7 @@ class Said(IntFlag):
     FAILED = 4
     JOINS = 8
     ADMITS = 16
+    MOVED = 32
 
 
 class Ballot(NamedTuple):
@@ -77,7 +79,7 @@ class Ballot(NamedTuple):
         paused_tags: those that are paused.
         scratch_paused: 1 if scratch tags are.
         closing: the meeting that ends the present part of a transition; ``HELLO`` outside of one.
-        teller: who tells something.
+        teller: who tells something, or whose is what the ranks share.
         turn: which one it is of the meetings before the one that ends the part, from 1; 0 outside of one.
         told_bytes: the size of what is told; up to :data:`WORDS_BYTES_MAX` stand in the digests.
         facts: digest of event, state and shared facts.
@@ -209,6 +211,11 @@ class Disagreed(NotABool):
     event: str
     differences: tuple[Difference, ...]
     more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moved(NotABool):
+    """What the ranks share changed while they looked at it. Nothing was done: look again, and decide anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,8 @@ def _unlike_places(ballots: tuple[Ballot, ...]) -> tuple[Difference, ...]:
 
 def _place(one: Ballot) -> str:
     name = Phase(one.phase).name.lower()
-    if one.phase == Phase.TOLD:
-        name = f"told by rank {one.teller}"
+    if one.phase in (Phase.TOLD, Phase.SHARED):
+        name = f"{name} by rank {one.teller}"
     if one.phase not in SIDE or one.closing == Phase.HELLO:
         return name
     return f"{name} ({one.turn} before {Phase(one.closing).name.lower()})"

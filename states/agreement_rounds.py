@@ -14,6 +14,7 @@ from states.agreement import (
     Failed,
     Fenced,
     Missing,
+    Moved,
     Phase,
     Proposal,
     Said,
@@ -33,7 +34,7 @@ from states.seat import Seat
 
 _NO_RESULT: Final = digest_of("")
 
-Decided = Agreed | Disagreed | Declined | Failed | Missing | Fenced
+Decided = Agreed | Disagreed | Declined | Moved | Failed | Missing | Fenced
 Voted = Agreed | Disagreed | Failed | Missing | Fenced
 
 
@@ -48,12 +49,13 @@ class Voter:
     seat: Seat
     digester: Digester = field(default_factory=Digester)
 
-    def decide(self, proposal: Proposal | None, reason: str = "") -> Asking[Decided]:
+    def decide(self, proposal: Proposal | None, reason: str = "", moved: Said = Said.NOTHING) -> Asking[Decided]:
         """Meet before anything is done. Every rank calls it once an event, also one that refuses, or fails before.
 
         Args:
             proposal: what this rank would do; None when it failed before it could decide.
             reason: why it failed.
+            moved: ``MOVED`` when what the ranks share has changed here since they were told of it.
 
         Returns:
             What to do, the same on every rank that is there: see the results in :mod:`states.agreement`.
@@ -65,7 +67,7 @@ class Voter:
         if seat.stopped is not None:
             found = seat.stopped
         else:
-            found = yield from meet(seat, Phase.DECIDED, lambda left_s: self._propose(proposal, reason, left_s))
+            found = yield from meet(seat, Phase.DECIDED, lambda left_s: self._propose(proposal, reason, left_s, moved))
         seat.enter(Phase.ACTED if isinstance(found, Agreed) else Phase.HELLO)
         return found
 
@@ -128,6 +130,11 @@ class Voter:
         self.seat.enter(Phase.ACTED)  # all say in the end whether they have got there
         return assembled(self.seat.rank, found)
 
+    def marks(self, mark: bytes, by: int) -> Asking[tuple[bytes, ...] | Voted]:
+        """The marks of all ranks, each of the size of a digest: as of when they have what rank *by* shares."""
+        found = yield from self._compare(Ballot(Phase.SHARED, Said.NOTHING, 0, 0, teller=by, facts=mark))
+        return tuple(one.facts for one in found) if isinstance(found, tuple) else found
+
     def _compare(self, told: Ballot, reason: str = "") -> Asking[tuple[Ballot, ...] | Voted]:
         def talk(left_s: float) -> Asking[tuple[Ballot, ...] | Disagreed | Failed]:
             ballots = unpack_all((yield Gather(self.seat.aside(told).pack(), left_s)))
@@ -137,13 +144,16 @@ class Voter:
                 return (yield from reasons(failed, reason, left_s))
             return ballots
 
-        return (yield from aside(self.seat, Phase.COMPARED, talk))
+        return (yield from aside(self.seat, Phase(told.phase), talk))
 
-    def _propose(self, proposal: Proposal | None, reason: str, left_s: float) -> Asking[Decided]:
+    def _propose(
+        self, proposal: Proposal | None, reason: str, left_s: float, moved: Said = Said.NOTHING
+    ) -> Asking[Decided]:
         seat = self.seat
         own = Ballot(Phase.DECIDED, Said.FAILED, seat.generation, seat.sequence)
         if proposal is not None:
             own = proposal.ballot(self.digester, seat.generation, seat.sequence)
+            own = own._replace(said=own.said | moved)
         packed = own.pack()
         held = yield Gather(packed, left_s)
         if own.said is Said.NOTHING and held == packed * seat.world:
@@ -154,6 +164,8 @@ class Voter:
             return found
         if failed := ranks_that_say(ballots, Said.FAILED):
             return (yield from reasons(failed, reason, left_s))
+        if ranks_that_say(ballots, Said.MOVED):
+            return Moved()
         assert proposal is not None  # else this rank is among the failed
         refusing = ranks_that_say(ballots, Said.REFUSES)
         acting = [rank for rank in range(seat.world) if rank not in set(refusing)]

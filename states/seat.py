@@ -7,7 +7,7 @@ from typing import Final
 
 from states.agreement import Ballot, Disagreed, Failed, Fenced, Missing, Phase
 
-SIDE: Final = (Phase.COMPARED, Phase.TOLD)
+SIDE: Final = (Phase.COMPARED, Phase.TOLD, Phase.SHARED)
 """Meetings inside a part of a transition, as often as is needed; or by themselves, outside of one."""
 _GRACE_MAX_S: Final = 2.0
 _WAIT_S: Final = 0.02

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final, Never, Protocol, TypeGuard, TypeVar
+from typing import Never, Protocol, TypeVar
 
+from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.distributed.checks import check_ranks, check_run, is_count, why_not_told
 from lifecycle.distributed.errors import RankFenced, RanksDisagree, RanksFailed, RanksMissing
 from lifecycle.distributed.gloo import GlooTransport
 from lifecycle.distributed.hosting import LOOPBACK
+from lifecycle.distributed.sharing import SharedRegistry
 from lifecycle.errors import ConfigError, LifecycleError
 from states import Decision, Facts, Step, TrainerEvent, TrainerState
-from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Phase, Proposal, Reason, Said
+from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Moved, Phase, Proposal, Reason, Said
 from states.agreement_engines import agree_on_engines
 from states.agreement_requests import Asking
 from states.agreement_rounds import Voter
-from states.agreement_told import TELLING_BYTES_MAX
 from states.joining import Assembled
 from states.seat import Seat
 
 T = TypeVar("T")
-_RUN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_WORLD_MAX: Final = 1 << 16
-_TIMEOUT_MAX_S: Final = 86_400.0
 
 
 class Transport(Protocol):
@@ -46,6 +44,8 @@ class RankAgreement:
         transport: what carries the messages.
         timeout_s: how long a rank waits for the others in one meeting, in seconds, everything included. It must be
             longer than the effects of one rank may take more than those of another.
+        registry_from: the rank whose registry of adapters is that of all: before each event the others take it over,
+            and need no call of their own. None: every rank has its own, and all make the same calls.
 
     Attributes:
         seat: generation and sequence number, for the log.
@@ -54,15 +54,27 @@ class RankAgreement:
         ConfigError: a rank, a world or a timeout that cannot be.
     """
 
-    def __init__(self, rank: int, world: int, transport: Transport, *, timeout_s: float = 600.0) -> None:
-        _check(rank, world, timeout_s)
+    def __init__(
+        self, rank: int, world: int, transport: Transport, *, timeout_s: float = 600.0, registry_from: int | None = None
+    ) -> None:
+        check_ranks(rank, world, timeout_s, registry_from)
         self._transport = transport
+        self._registry_from = registry_from
+        self._shared = SharedRegistry(self, rank)
         self.seat = Seat(rank, world, float(timeout_s), secrets.token_hex(8))
         self._voter = Voter(self.seat)
 
     @classmethod
     def over_gloo(
-        cls, rank: int, world: int, store: str, *, run: str = "run", host: str = LOOPBACK, timeout_s: float = 600.0
+        cls,
+        rank: int,
+        world: int,
+        store: str,
+        *,
+        run: str = "run",
+        host: str = LOOPBACK,
+        timeout_s: float = 600.0,
+        registry_from: int | None = None,
     ) -> RankAgreement:
         """An agreement over a gloo group of its own.
 
@@ -73,16 +85,16 @@ class RankAgreement:
             run: name of the run; runs that share a store have different ones.
             host: address of this machine at which other ranks reach this one.
             timeout_s: see the class.
+            registry_from: see the class.
 
         Raises:
             ConfigError: a value that cannot be.
             StoreLost: no store answers there.
         """
-        if not isinstance(run, str) or not _RUN.fullmatch(run):
-            raise ConfigError(f"run is {run!r}; use letters, digits, dot, underscore and dash")
-        _check(rank, world, timeout_s)
+        check_run(run)
+        check_ranks(rank, world, timeout_s, registry_from)
         transport = GlooTransport(rank, world, store, run=run, host=host, timeout_s=timeout_s)
-        return cls(rank, world, transport, timeout_s=timeout_s)
+        return cls(rank, world, transport, timeout_s=timeout_s, registry_from=registry_from)
 
     def newest(self, version: int) -> int:
         """The largest version id that any rank knows, for the ids of a new trainer to begin above. When it is built.
@@ -135,15 +147,47 @@ class RankAgreement:
             RanksFailed: a rank failed meanwhile, or has nothing to say, or what it gives is none of this.
             RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
         """
-        if not _is_count(by) or not 0 <= by < self.seat.world:
+        if not is_count(by) or not 0 <= by < self.seat.world:
             raise ConfigError(f"by is {by!r}; use the number of a rank, 0 to {self.seat.world - 1}")
-        wrong = _why_not_told(payload, tells=self.seat.rank == by)
+        wrong = why_not_told(payload, tells=self.seat.rank == by)
         found = self._transport.drive(self._voter.tell(None if wrong else payload, by, wrong))
         return found if isinstance(found, bytes) else self._raise(found)
 
-    def begins(self) -> None:
-        """A transition begins: what is told until it is decided is a part of it."""
+    def marks(self, mark: bytes, by: int) -> tuple[bytes, ...]:
+        """The marks of all ranks, in the order of the ranks, for what rank *by* shares.
+
+        Args:
+            mark: this rank's, 32 bytes.
+            by: whose is what they share.
+
+        Raises:
+            RanksFailed, RanksDisagree, RanksMissing, RankFenced: as :meth:`told`.
+        """
+        found = self._transport.drive(self._voter.marks(mark, by))
+        return found if isinstance(found, tuple) else self._raise(found)
+
+    def begins(self, host: AdapterHost | None = None) -> None:
+        """An event begins: what is told until it is decided is a part of it. Where one is shared, so is the registry.
+
+        Args:
+            host: the adapters of this rank.
+
+        Raises:
+            As :meth:`share_registry`, where a registry is shared.
+        """
         self.seat.begin()
+        if self._registry_from is not None:
+            self.share_registry(host, by=self._registry_from)
+
+    def share_registry(self, host: AdapterHost | None, *, by: int) -> None:
+        """Be as the registry of rank *by* is now. Every rank calls it; with ``registry_from`` every event does.
+
+        Raises:
+            ConfigError: the host has no registry, or that of rank *by* cannot be taken over; see
+                :meth:`lifecycle.distributed.sharing.SharedRegistry.share`.
+            RanksFailed, RanksDisagree, RanksMissing, RankFenced: as :meth:`told`.
+        """
+        self._shared.share(host, by)
 
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on: those of this rank, but for what all ranks have to look at together.
@@ -163,11 +207,12 @@ class RankAgreement:
 
     def decided(
         self, event: TrainerEvent, state: TrainerState, facts: Facts, decision: Decision | tuple[Step, Step]
-    ) -> Decision | tuple[Step, Step]:
+    ) -> Decision | tuple[Step, Step] | None:
         """Meet before anything is done.
 
         Returns:
-            The decision to follow: this rank's own, or the joined refusal where a rank refuses.
+            The decision to follow: this rank's own, or the joined refusal where a rank refuses. None: the registry that
+            the ranks share has changed since this event began; begin it anew.
 
         Raises:
             RanksDisagree: ranks have something unlike; nothing was done.
@@ -175,9 +220,13 @@ class RankAgreement:
             RanksMissing: ranks did not come in time.
             RankFenced: this process may not take part any more.
         """
-        found = self._transport.drive(self._voter.decide(Proposal(event, state, facts, decision)))
+        has_moved = self._registry_from is not None and self._shared.has_moved
+        moved = Said.MOVED if has_moved else Said.NOTHING
+        found = self._transport.drive(self._voter.decide(Proposal(event, state, facts, decision), moved=moved))
         if isinstance(found, Agreed):
             return decision
+        if isinstance(found, Moved):
+            return None
         return found.refusal if isinstance(found, Declined) else self._raise(found)
 
     def undecided(self, error: BaseException) -> None:
@@ -223,7 +272,7 @@ class RankAgreement:
             self._raise(found)
 
     @staticmethod
-    def _raise(found: Agreed | Disagreed | Failed | Missing | Fenced) -> Never:
+    def _raise(found: Agreed | Moved | Disagreed | Failed | Missing | Fenced) -> Never:
         if isinstance(found, Disagreed):
             raise RanksDisagree(found)
         if isinstance(found, Failed):
@@ -232,29 +281,6 @@ class RankAgreement:
             raise RanksMissing(found)
         assert isinstance(found, Fenced)  # who agreed raises nothing
         raise RankFenced(found)
-
-
-def _check(rank: object, world: object, timeout_s: object) -> None:
-    if not _is_count(world) or not 1 < world <= _WORLD_MAX:
-        raise ConfigError(f"world is {world!r}; an agreement needs 2 to {_WORLD_MAX} ranks")
-    if not _is_count(rank) or not 0 <= rank < world:
-        raise ConfigError(f"rank is {rank!r}; use 0 to {world - 1}")
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s <= _TIMEOUT_MAX_S:
-        raise ConfigError(f"timeout_s is {timeout_s!r}; use a number of seconds up to a day")
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _why_not_told(payload: object, *, tells: bool) -> str:
-    if not tells:
-        return "" if payload is None else "it gives something to say, and another rank is to say it"
-    if not isinstance(payload, bytes):
-        return f"it is to say something, and gives {type(payload).__name__}; give bytes"
-    if len(payload) > TELLING_BYTES_MAX:
-        return f"it has {len(payload)} bytes to say; at most {TELLING_BYTES_MAX} can be told at a time"
-    return ""
 
 
 def _reason(error: BaseException) -> Reason:

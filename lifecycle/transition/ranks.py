@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.errors import ConfigError
 from states import Decision, Facts, Step, TrainerEvent, TrainerState
 from states.joining import Assembled
@@ -29,16 +30,16 @@ class Ranks(Protocol):
     def told(self, payload: bytes | None, *, by: int = 0) -> bytes:
         """What rank *by* says. Raises where a rank is missing, or has failed."""
 
-    def begins(self) -> None:
-        """An event begins: its facts are gathered next."""
+    def begins(self, host: AdapterHost | None = None) -> None:
+        """An event begins: its facts are gathered next. Where the ranks share a registry, it is taken over now."""
 
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on."""
 
     def decided(
         self, event: TrainerEvent, state: TrainerState, facts: Facts, decision: Decision | tuple[Step, Step]
-    ) -> Decision | tuple[Step, Step]:
-        """The decision to follow. Raises where ranks do not agree: nothing was done."""
+    ) -> Decision | tuple[Step, Step] | None:
+        """The decision to follow; None: begin anew. Raises where ranks do not agree: nothing was done."""
 
     def undecided(self, error: BaseException) -> None:
         """This rank failed before it could decide."""
@@ -73,7 +74,7 @@ class Alone:
         """What this process says."""
         return b"" if payload is None else payload
 
-    def begins(self) -> None:
+    def begins(self, host: AdapterHost | None = None) -> None:
         """Nobody to wait for."""
 
     def facts(self, _event: TrainerEvent, facts: Facts) -> Facts:

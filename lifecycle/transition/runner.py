@@ -101,14 +101,17 @@ class Runner:
 
     def _decide(self, event: TrainerEvent, request: Request) -> tuple[Facts, Decision | tuple[Step, Step]]:
         """The facts, and the decision of all ranks. One that cannot decide does not leave the others waiting."""
-        try:
-            self._ranks.begins()
-            facts = self._ranks.facts(event, gather(self._parts, request, event))
-        except BaseException as error:
-            self._ranks.undecided(error)
-            raise
-        state = self.machine.state
-        return facts, self._ranks.decided(event, state, facts, decide_event(state, event, facts))
+        decision = None
+        while decision is None:
+            try:
+                self._ranks.begins(self._parts.adapters)
+                facts = self._ranks.facts(event, gather(self._parts, request, event))
+            except BaseException as error:
+                self._ranks.undecided(error)
+                raise
+            state = self.machine.state
+            decision = self._ranks.decided(event, state, facts, decide_event(state, event, facts))
+        return facts, decision
 
     def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:
         """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
