@@ -24,6 +24,7 @@ from lifecycle.distributed.handed import (
     decode,
     encode,
 )
+from lifecycle.distributed.handed_registry import tell_registry
 from lifecycle.distributed.handing import Place, alike_of, chunked, own_of, render
 from lifecycle.memory.slot_record import values_in
 from lifecycle.transition.gather import content_facts
@@ -65,6 +66,7 @@ def give(parts: Parts, state: TrainerState, log: LogStanding, ranks: Ranks, met:
     if differences := unlike(own.book.compared(), book.compared()):
         remedy = "Ranks that admit must hold the same; build every rank anew, and resume from checkpoints"
         raise JoinRefused(f"it holds something else than rank {met.giver}: {in_words(differences)}. {remedy}")
+    tell_registry(parts, lambda content: ranks.told(content, by=met.giver), tells=tells)
     for chunk in chunked(own.tensors.values()):
         ranks.told(render(chunk) if tells else None, by=met.giver)
 

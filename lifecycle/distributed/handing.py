@@ -16,6 +16,7 @@ from torch import Tensor
 from lifecycle.adapters.files import render_tensors
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.distributed.errors import JoinRefused
+from lifecycle.distributed.handed_registry import registry_of
 from lifecycle.memory.slot_record import tensors_in
 from lifecycle.memory.slot_state import SlotState
 from lifecycle.transition.parts import Parts
@@ -109,6 +110,7 @@ def alike_of(parts: Parts) -> dict[str, str]:
     config = parts.config
     settings = config.facts_settings() | {name: getattr(config, name) for name in _CONFIG}
     found = {name: repr(value) for name, value in settings.items()}
+    found["adapter registry"] = "the host's own books" if registry_of(parts) is None else "an AdapterRegistry"
     found["number of slots"] = str(0 if parts.adapters is None else parts.adapters.slots)
     for group, held in parts.inventory.base.items():
         shapes = {name: f"{one.dtype} {tuple(one.shape)}" for name, one in held.items()}

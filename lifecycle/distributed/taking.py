@@ -14,6 +14,7 @@ from lifecycle.adapters.files import parse_weights
 from lifecycle.adapters.protocol import DesiredAdapter, PreparedAdapter
 from lifecycle.distributed.errors import JoinRefused
 from lifecycle.distributed.handed import COPY, Book, decode, flat
+from lifecycle.distributed.handed_registry import hear_registry
 from lifecycle.distributed.handing import Place, alike_of, chunked, fill, own_of
 from lifecycle.memory.slot_record import put_record, tensors_in, why_unfit
 from lifecycle.transition.fences import Fence
@@ -60,6 +61,7 @@ class Taking:
         copies = _room_for_copies(book)
         into = own.bytes_of(parts) | copies
         _refuse_other_tensors(book, into)
+        hear_registry(parts, lambda _: self._hear())
         for chunk in chunked(into[name] for name in book.tensors):
             fill(chunk, self._hear())
         _compare(book, into)
