@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.distributed.ranks import _CONTEXT, WORLD, Ranks
+from tests.distributed.sharing import Sharer
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +27,21 @@ def ranks(processes: Ranks) -> Ranks:
     processes.start(*lost)
     assert processes.all("fresh") == dict.fromkeys(range(WORLD))
     return processes
+
+
+@pytest.fixture(scope="session")
+def sharing() -> Iterator[Ranks]:
+    """Four other processes, which call engines."""
+    _CONTEXT.set_forkserver_preload(["pytest", "tests.distributed.warm"])
+    with Ranks(Sharer) as ranks:
+        yield ranks
+
+
+@pytest.fixture
+def sharers(sharing: Ranks) -> Ranks:
+    """The same, all there, each with a new trainer with adapters A and B, and rank 0 with an engine that they share."""
+    lost = [rank for rank in range(WORLD) if rank not in sharing.processes or not sharing.processes[rank].is_alive()]
+    sharing.start(*lost)
+    assert sharing.all("fresh") == dict.fromkeys(range(WORLD))
+    assert sharing.all("share") == dict.fromkeys(range(WORLD))
+    return sharing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from lifecycle.distributed import SharedEngine
 from lifecycle.engines.protocol import EngineReport, RolloutEngine
+from lifecycle.errors import EngineError
 from tests.distributed.ranks import Member
 from tests.lifecycle.world import FakeEngine
 
@@ -41,6 +43,20 @@ class Sharer(Member):
         """This rank's engine restarts."""
         assert self.engine is not None
         self.engine.restart()
+
+    def call(self, what: str, *positional: Any, **named: Any) -> None:
+        """A method of the trainer, or of its snapshots, that is no event."""
+        operator.attrgetter(what)(self.world.trainer)(*positional, **named)
+
+    def new_optimizer(self) -> None:
+        """The moments of slot 0 are made anew, outside of any region, as by a new optimizer."""
+        optimizer = self.world.optimizers[0]
+        optimizer.state.clear()
+        optimizer.step()
+
+    def adopt(self, version: int) -> None:
+        """Go on above the version that an engine of this rank's own reports."""
+        self.world.trainer.adopt_versions([FakeEngine("E1", versions={"frozen-base": version})])
 
     def train(self, *names: str) -> None:
         """One step of these adapters."""
@@ -130,10 +146,13 @@ class _Engine(FakeEngine):
     """One that is ready when a file is there, and can end its process."""
 
     ready: Path | None = None
+    away = False
     dies_at = ""
 
     def report(self) -> EngineReport:
-        """Wait until it is ready."""
+        """Wait until it is ready, or give up."""
+        if self.away:
+            raise EngineError(self.name, "it is away")
         while self.ready is not None and not self.ready.exists():
             time.sleep(0.01)
         return super().report()

@@ -4,35 +4,21 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.distributed.ranks import _CONTEXT, TIMEOUT_S, WORLD, Ranks, Told
-from tests.distributed.sharing import Sharer
+from tests.distributed.ranks import TIMEOUT_S, WORLD, Ranks, Told
 
 ALL = range(WORLD)
 NOTHING = dict.fromkeys(ALL)
 HELD = {"frozen-base", "buffers", "adapter/A", "adapter/B"}
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Ranks]:
-    """Four processes and a store."""
-    _CONTEXT.set_forkserver_preload(["pytest", "tests.distributed.warm"])
-    with Ranks(Sharer) as ranks:
-        yield ranks
-
-
 @pytest.fixture
-def ranks(processes: Ranks) -> Ranks:
+def ranks(sharers: Ranks) -> Ranks:
     """All there, each with a new trainer with adapters A and B; rank 0 has an engine that they share."""
-    lost = [rank for rank in ALL if rank not in processes.processes or not processes.processes[rank].is_alive()]
-    processes.start(*lost)
-    assert processes.all("fresh") == NOTHING
-    assert processes.all("share") == NOTHING
-    return processes
+    return sharers
 
 
 def _alike(answers: dict[int, Any]) -> Any:
