@@ -24,8 +24,8 @@ from lifecycle.distributed.handed import (
     decode,
     encode,
 )
-from lifecycle.distributed.handed_registry import tell_registry
-from lifecycle.distributed.handing import Place, alike_of, chunked, own_of, render
+from lifecycle.distributed.handing import Place, alike_of, chunked, own_of, registry_of, render
+from lifecycle.distributed.sharing import hear_registry, tell_registry
 from lifecycle.memory.slot_record import values_in
 from lifecycle.transition.gather import content_facts
 from lifecycle.transition.parts import Parts
@@ -66,7 +66,10 @@ def give(parts: Parts, state: TrainerState, log: LogStanding, ranks: Ranks, met:
     if differences := unlike(own.book.compared(), book.compared()):
         remedy = "Ranks that admit must hold the same; build every rank anew, and resume from checkpoints"
         raise JoinRefused(f"it holds something else than rank {met.giver}: {in_words(differences)}. {remedy}")
-    tell_registry(parts, lambda content: ranks.told(content, by=met.giver), tells=tells)
+    if (registry := registry_of(parts)) is not None and tells:
+        tell_registry(ranks, met.giver, registry.snapshot(), {})
+    elif registry is not None:
+        hear_registry(ranks, met.giver, {})
     for chunk in chunked(own.tensors.values()):
         ranks.told(render(chunk) if tells else None, by=met.giver)
 

@@ -13,10 +13,10 @@ from typing import Final, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from lifecycle.adapters.custody import Custody
 from lifecycle.adapters.files import render_tensors
 from lifecycle.adapters.protocol import AdapterHost
 from lifecycle.distributed.errors import JoinRefused
-from lifecycle.distributed.handed_registry import registry_of
 from lifecycle.memory.slot_record import tensors_in
 from lifecycle.memory.slot_state import SlotState
 from lifecycle.transition.parts import Parts
@@ -89,6 +89,12 @@ def own_of(parts: Parts, slots: Iterable[int]) -> Own:
 def loaded_own(parts: Parts) -> Own:
     """What this trainer hands over from its own memory, as it is loaded now. Reads no bytes."""
     return own_of(parts, sorted(one.slot for one in parts.adapters.loaded().values()) if parts.adapters else ())
+
+
+def registry_of(parts: Parts) -> Custody | None:
+    """The registry that the host serves; None where it keeps books of its own, which nobody can hand over."""
+    registry = getattr(parts.adapters, "registry", None)
+    return registry if isinstance(registry, Custody) else None
 
 
 def is_split(host: AdapterHost | None) -> bool:

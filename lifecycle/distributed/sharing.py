@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from torch import Tensor
 
 from lifecycle.adapters.protocol import AdapterHost
-from lifecycle.adapters.records import AdapterRecord
+from lifecycle.adapters.records import AdapterRecord, RegistrySnapshot
 from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.errors import ConfigError
 
@@ -19,14 +19,18 @@ _MARK: Final = struct.Struct("!16sQ?7x")
 _NOTHING: Final = bytes(16)
 
 
-class Meets(Protocol):
+class Tells(Protocol):
+    """What telling needs of an agreement of ranks."""
+
+    def told(self, payload: bytes | None, *, by: int = 0) -> bytes:
+        """What rank *by* says, on every rank."""
+
+
+class Meets(Tells, Protocol):
     """What sharing needs of an agreement of ranks."""
 
     def marks(self, mark: bytes, by: int) -> tuple[bytes, ...]:
         """The marks of all ranks, in the order of the ranks, each of 32 bytes, for what rank *by* shares."""
-
-    def told(self, payload: bytes | None, *, by: int = 0) -> bytes:
-        """What rank *by* says, on every rank."""
 
 
 class SharedRegistry:
@@ -94,31 +98,59 @@ class SharedRegistry:
 
     def _tell(self, registry: AdapterRegistry, by: int, mark: bytes, *, is_known: bool) -> None:
         """Tell everything; what all the others heard the last time by its id alone."""
-        from lifecycle.adapters.wire import records_of, render_registry, render_tensors_told  # noqa: PLC0415 - msgspec
-
         with registry.unchanged():
             self._cut, snapshot = registry.revision, registry.snapshot()
-        content, follows = render_registry(snapshot, self._known if is_known else {})
-        self._ranks.told(content, by=by)
-        records = records_of(snapshot)
-        for registration_id in follows:
-            source = records[registration_id].source
-            assert source is not None  # else nothing would follow
-            assert source.tensors is not None
-            self._ranks.told(render_tensors_told(source.tensors), by=by)
-        self._note(registry, mark, records)
+        self._note(registry, mark, tell_registry(self._ranks, by, snapshot, self._known if is_known else {}))
 
     def _hear(self, registry: AdapterRegistry, by: int, mark: bytes) -> None:
-        from lifecycle.adapters.wire import read_registry_told, read_tensors_told, records_of  # noqa: PLC0415 - msgspec
+        from lifecycle.adapters.wire import records_of  # noqa: PLC0415 - needs msgspec
 
-        heard = read_registry_told(self._ranks.told(None, by=by), self._known)
-        tensors: dict[int, Mapping[str, Tensor]] = {}
-        for registration_id in heard.awaits:
-            tensors[registration_id] = read_tensors_told(registration_id, self._ranks.told(None, by=by))
-        snapshot = heard.with_tensors(tensors)
+        snapshot = hear_registry(self._ranks, by, self._known)
         registry.adopt(snapshot)
         self._note(registry, mark, records_of(snapshot))
 
     def _note(self, registry: AdapterRegistry, mark: bytes, records: dict[int, AdapterRecord]) -> None:
         identity, revision, _ = _MARK.unpack(mark)
         self._mark, self._revision, self._known = (identity, revision), registry.revision, records
+
+
+def tell_registry(
+    ranks: Tells, by: int, snapshot: RegistrySnapshot, known: Mapping[int, AdapterRecord]
+) -> dict[int, AdapterRecord]:
+    """Tell a registry, and then the tensors that registrations were given.
+
+    Args:
+        ranks: the agreement.
+        by: this rank.
+        snapshot: what is told.
+        known: what all the others have heard before, by id.
+
+    Returns:
+        Every registration that was told, by id.
+    """
+    from lifecycle.adapters.wire import records_of, render_registry, render_tensors_told  # noqa: PLC0415 - msgspec
+
+    content, follows = render_registry(snapshot, known)
+    ranks.told(content, by=by)
+    records = records_of(snapshot)
+    for registration_id in follows:
+        source = records[registration_id].source
+        assert source is not None  # else nothing would follow
+        assert source.tensors is not None
+        ranks.told(render_tensors_told(source.tensors), by=by)
+    return records
+
+
+def hear_registry(ranks: Tells, by: int, known: Mapping[int, AdapterRecord]) -> RegistrySnapshot:
+    """Hear what rank *by* tells with :func:`tell_registry`.
+
+    Raises:
+        ConfigError: it is malformed.
+    """
+    from lifecycle.adapters.wire import read_registry_told, read_tensors_told  # noqa: PLC0415 - needs msgspec
+
+    heard = read_registry_told(ranks.told(None, by=by), known)
+    tensors: dict[int, Mapping[str, Tensor]] = {}
+    for registration_id in heard.awaits:
+        tensors[registration_id] = read_tensors_told(registration_id, ranks.told(None, by=by))
+    return heard.with_tensors(tensors)

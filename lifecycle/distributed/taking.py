@@ -14,8 +14,8 @@ from lifecycle.adapters.files import parse_weights
 from lifecycle.adapters.protocol import DesiredAdapter, PreparedAdapter
 from lifecycle.distributed.errors import JoinRefused
 from lifecycle.distributed.handed import COPY, Book, decode, flat
-from lifecycle.distributed.handed_registry import hear_registry
-from lifecycle.distributed.handing import Place, alike_of, chunked, fill, own_of
+from lifecycle.distributed.handing import Place, alike_of, chunked, fill, own_of, registry_of
+from lifecycle.distributed.sharing import hear_registry
 from lifecycle.memory.slot_record import put_record, tensors_in, why_unfit
 from lifecycle.transition.fences import Fence
 from lifecycle.transition.gather import content_facts
@@ -61,7 +61,8 @@ class Taking:
         copies = _room_for_copies(book)
         into = own.bytes_of(parts) | copies
         _refuse_other_tensors(book, into)
-        hear_registry(parts, lambda _: self._hear())
+        if (registry := registry_of(parts)) is not None:
+            registry.adopt(hear_registry(self._ranks, self._met.giver, {}))
         for chunk in chunked(into[name] for name in book.tensors):
             fill(chunk, self._hear())
         _compare(book, into)
