@@ -74,7 +74,8 @@ class Joining(Serving):
         unreadable = unreadable_of(parts, loaded_own(parts))
         refusal = decide_admission(self.state, facts, split=is_split(parts.adapters), unreadable=unreadable)
         if refusal is not None:
-            self._runner.recorder.refused(refusal, facts)
+            # A note, which has no number: other ranks may not refuse, and numbers go on alike.
+            self._runner.recorder.noted("nobody was admitted", because=[str(one.because) for one in refusal.failed])
             raise EventRefused(refusal)
 
     def _hand_over(self, met: Assembled) -> None:

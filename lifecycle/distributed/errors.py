@@ -132,7 +132,7 @@ class JoinRefused(RanksError):
 
     def __init__(self, why: str) -> None:
         self.why = why
-        super().__init__(f"this rank cannot join: {why}")
+        super().__init__(f"a new rank cannot join: {why}")
 
 
 class StoreLost(RanksError):
