@@ -6,13 +6,16 @@ import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from lifecycle.audit.changes import Changes, RecordedFacts
+from lifecycle.audit.expand import ExpandedFacts
 from lifecycle.audit.plain import compact_json
 from lifecycle.audit.told import told
 from lifecycle.errors import AuditError
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
+"""1 told all facts in each record, every verdict at length, and each read of a decision."""
 OPENED: Final = "lifecycle.opened"
 NAMES: Final = frozenset(
     {
@@ -29,15 +32,32 @@ OWN_KEYS: Final = ("event", "schema", "sequence", "run", "rank", "model", "time"
 """Keys that the log writes itself, in this order; the hash comes last."""
 
 
+class Keys(NamedTuple):
+    """The keys of a record that is to be written.
+
+    Attributes:
+        text: the JSON object of all but the facts.
+        facts: those, None where the record has none that can be told as changes.
+    """
+
+    text: str
+    facts: RecordedFacts | None
+
+
 def chain_hash(previous: str, record: Mapping[str, object]) -> str:
     """The hash that belongs to *record*: SHA-256 of the hash before it and of the line without its own.
 
     Args:
         previous: hexadecimal hash of the record before, empty for the first.
-        record: a plain record in the order of its line; a ``hash`` in it does not count.
+        record: a plain record in the order of its line; a ``hash`` in it does not count. Of facts that were
+            expanded counts what was written.
     """
-    told_keys = {key: value for key, value in record.items() if key != "hash"}
+    told_keys = {key: _written(value) for key, value in record.items() if key != "hash"}
     return _hashed(previous, compact_json(told_keys))
+
+
+def _written(value: object) -> object:
+    return value.written if isinstance(value, ExpandedFacts) else value
 
 
 def _hashed(previous: str, text: str) -> str:
@@ -53,26 +73,39 @@ class Chain:
         self.sequence = 0
         self.hash = ""
         self._stamped = ""
+        self._changes = Changes()
+        self._has_facts = False
 
     def stamp(self, _: object, __: str, event: Mapping[str, Any]) -> str:
         """A structlog processor: the finished line of a name and its keys.
 
         Args:
-            event: ``event``, the name, and ``keys``, the object that :func:`checked` gave.
+            event: ``event``, the name, and ``keys``, the :class:`Keys` that :func:`checked` gave.
         """
-        own = f'"event":"{event["event"]}","schema":{SCHEMA},"sequence":{self.sequence + 1},{self._identity}'
-        told_keys = event["keys"][1:-1]
-        text = f'{{{own},"time":"{datetime.now(UTC).isoformat()}"{"," if told_keys else ""}{told_keys}}}'
+        keys: Keys = event["keys"]
+        self._has_facts = keys.facts is not None
+        told_keys = [f'"event":"{event["event"]}","schema":{SCHEMA},"sequence":{self.sequence + 1},{self._identity}']
+        told_keys.append(f'"time":"{datetime.now(UTC).isoformat()}"')
+        told_keys.extend([keys.text[1:-1]] if keys.text != "{}" else [])
+        told_keys.extend([f'"facts":{self._changes.told(keys.facts)}'] if keys.facts is not None else [])
+        text = f"{{{','.join(told_keys)}}}"
         self._stamped = _hashed(self.hash, text)
         return f'{text[:-1]},"hash":"{self._stamped}"}}'
 
     def kept(self) -> None:
         """The record that was stamped last is on the file: the next one follows it."""
         self.sequence, self.hash = self.sequence + 1, self._stamped
+        if self._has_facts:
+            self._changes.kept(self.sequence)
+
+    def follow(self, sequence: int, last_hash: str) -> None:
+        """The next record follows this one, which another writer may have written. Facts begin anew."""
+        self.sequence, self.hash = sequence, last_hash
+        self._changes.forget()
 
 
-def checked(path: str, name: str, keys: Mapping[str, object], names: frozenset[str] = NAMES) -> str:
-    """The keys of a record as a JSON object.
+def checked(path: str, name: str, keys: Mapping[str, object], names: frozenset[str] = NAMES) -> Keys:
+    """The keys of a record, encoded but for the facts.
 
     Raises:
         AuditError: no record has this name, or a key is one that the log writes itself.
@@ -82,4 +115,7 @@ def checked(path: str, name: str, keys: Mapping[str, object], names: frozenset[s
     taken = [key for key in OWN_KEYS if key in keys]
     if taken:
         raise AuditError(path, f"the log writes {', '.join(taken)} itself; use other keys (trigger for the event)")
-    return told(keys)
+    facts = keys.get("facts")
+    if not isinstance(facts, RecordedFacts):
+        return Keys(told(keys), None)
+    return Keys(told({key: value for key, value in keys.items() if key != "facts"}), facts)

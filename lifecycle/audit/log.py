@@ -21,7 +21,8 @@ from typing import Any, Final, Self
 import structlog
 
 from lifecycle import private
-from lifecycle.audit.chain import NAMES, OPENED, Chain, checked
+from lifecycle.audit.chain import NAMES, OPENED, Chain, Keys, checked
+from lifecycle.audit.expand import Expander
 from lifecycle.audit.read import Tail, read_tail
 from lifecycle.audit.told import told
 from lifecycle.errors import AuditError
@@ -41,7 +42,8 @@ class MemoryAudit:
         records_max: how many records are kept; the oldest are forgotten.
 
     Attributes:
-        records: what was written, oldest first, as it would be read back from a file.
+        records: what was written, oldest first, as it would be read back from a file: with all facts. Records share
+            the parts of them that did not change; do not change any.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class MemoryAudit:
         self.records: list[dict[str, object]] = []
         self._records_max = records_max
         self._chain = Chain(run, rank, model)
+        self._expander = Expander()
         self._lock = threading.Lock()
 
     def write(self, name: str, keys: Mapping[str, object]) -> None:
@@ -60,9 +63,11 @@ class MemoryAudit:
         """
         encoded = checked("in memory", name, keys)
         with self._lock:
-            self.records.append(json.loads(self._chain.stamp(None, "msg", {"event": name, "keys": encoded})))
-            del self.records[: -self._records_max]
+            record = json.loads(self._chain.stamp(None, "msg", {"event": name, "keys": encoded}))
             self._chain.kept()
+            self._expander.expand(record)
+            self.records.append(record)
+            del self.records[: -self._records_max]
 
 
 class _Line:
@@ -192,15 +197,16 @@ class AuditLog:
             ],
             "pid": os.getpid(),
         }
-        self._append(OPENED, told(keys))
+        self._append(OPENED, Keys(told(keys), None))
 
     def _continue(self, tail: Tail) -> None:
-        self._chain.sequence, self._chain.hash, self._size = tail.sequence, tail.hash, tail.size_bytes
+        self._chain.follow(tail.sequence, tail.hash)
+        self._size = tail.size_bytes
         if tail.needs_newline:
             # The torn line stays as it is, as evidence; it only gets an end, so that the next one is whole.
             self._put(b"\n")
 
-    def _append(self, name: str, keys: str) -> None:
+    def _append(self, name: str, keys: Keys) -> None:
         self._logger.msg(name, keys=keys)
         self._chain.kept()
 

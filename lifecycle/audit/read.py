@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from lifecycle.audit.chain import OPENED, chain_hash
+from lifecycle.audit.expand import Expander
+from lifecycle.audit.expand import Record as Record  # noqa: PLC0414 - readers of logs import it from here
 from lifecycle.errors import AuditError
-
-Record = dict[str, object]
 
 _BEGAN: Final = "lifecycle.began"
 _ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
@@ -74,13 +74,24 @@ class Tail:
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[Record | Torn]:
-    """Every line of a log in turn, as a record or as a torn line. Holds one line in memory at a time.
+    """Every line of a log in turn, as a record with all its facts or as a torn line. Holds one line at a time.
+
+    Records share the parts of facts that did not change between them; do not change any.
 
     Raises:
         AuditError: the file cannot be read, or is of another format.
     """
+    expander = Expander()
+    for line in _lines(Path(path)):
+        if not isinstance(line, Torn):
+            expander.expand(line)
+        yield line
+
+
+def _lines(path: Path) -> Iterator[Record | Torn]:
+    """Every line of one file, with facts as they are written."""
     try:
-        with Path(path).open("rb") as file:
+        with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if number == 1 and line.startswith(_SPACED):
                     raise AuditError(str(path), _OF_ANOTHER_FORMAT)
@@ -123,7 +134,7 @@ def read_tail(path: Path) -> Tail:
     last: Record | None = None
     line: Record | Torn | None = None
     pending = _Pending()
-    for line in read_lines(path):
+    for line in _lines(path):
         if not isinstance(line, Torn):
             last = line
             pending.see(line)

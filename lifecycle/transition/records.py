@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+import sys
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
+from functools import cache
 from typing import Final, Protocol
 
+from lifecycle.audit.changes import RecordedFacts
 from lifecycle.audit.told import Sure
 from lifecycle.config import LifecycleConfig
 from lifecycle.errors import AuditError
@@ -154,7 +156,7 @@ class Recorder:
             "target": refusal.state,
             "verdicts": _verdicts(refusal.verdicts, by_facts=isinstance(refusal.event, TrainerEvent)),
             "remedy": refusal.remedy,
-            "facts": recorded(facts),
+            "facts": RecordedFacts(facts),
         }
         self._write_quietly("lifecycle.refused", keys)
 
@@ -168,7 +170,7 @@ class Recorder:
             "source": no_change.state,
             "target": no_change.state,
             "verdicts": _verdicts(no_change.verdicts),
-            "facts": recorded(facts),
+            "facts": RecordedFacts(facts),
         }
         self._write("lifecycle.unchanged", keys)
 
@@ -192,7 +194,7 @@ class Recorder:
             "target": step.target,
             "verdicts": _verdicts(step.verdicts),
             "decision": _sources(step.reads),
-            "facts": recorded(facts),
+            "facts": RecordedFacts(facts),
         }
 
     def _write_quietly(self, name: str, keys: Mapping[str, object]) -> None:
@@ -218,12 +220,18 @@ def _verdicts(verdicts: Iterable[Verdict], *, by_facts: bool = True) -> list[obj
         verdicts: in the order in which they were asked.
         by_facts: they are guards over the facts alone. Others are told whole.
     """
-    return [Sure(name=one.name, holds=True) if by_facts and one.holds else one for one in verdicts]
+    return [_holding(one.name) if by_facts and one.holds else one for one in verdicts]
+
+
+@cache
+def _holding(name: str) -> Sure:
+    return Sure(name=name, holds=True)
 
 
 def _sources(reads: Iterable[Read]) -> Sure:
     """How many content groups would be read from each source; which of them, and why, follows from the facts."""
-    return Sure(Counter([str(read.source or "none") for read in reads]))
+    counted = Counter([one.source for one in reads])
+    return Sure({"none" if source is None else source: count for source, count in counted.items()})
 
 
 def _bytes(held: Held, moved: Mapping[str, int]) -> dict[str, object]:

@@ -37,7 +37,7 @@ def test_a_record_is_one_json_line_with_the_keys_of_the_contract(path: Path) -> 
     record = json.loads(path.read_text().splitlines()[-1])
     assert list(record) == ["event", "schema", "sequence", "run", "rank", "model", "time", *BEGAN, "hash"]
     assert {key: record[key] for key in ("schema", "sequence", "run", "rank", "model")} == {
-        "schema": 1,
+        "schema": 2,
         "sequence": 2,
         "run": "r1",
         "rank": 3,

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lifecycle.audit import told as telling
+from lifecycle.audit.changes import Changes, RecordedFacts
 from lifecycle.audit.log import AuditLog, MemoryAudit
 from lifecycle.audit.plain import compact_json, plain
 from lifecycle.audit.read import read_log, verify_chain
@@ -94,10 +95,13 @@ def test_facts_are_told_as_their_compact_json(holder: str) -> None:
 
 def test_facts_do_not_take_the_plain_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event's overhead is mostly its record; facts are encoded at once, where the encoder is installed."""
-    keys = began_keys(Facts())
+    keys, changes = began_keys(Facts()), Changes()
+    facts = keys.pop("facts")
+    assert isinstance(facts, RecordedFacts)
     monkeypatch.setattr(telling, "plain", lambda *_, **__: pytest.fail("facts went the plain way"))
 
-    assert json.loads(told(keys))["facts"]["shared"]["strategy"] == Facts().strategy
+    assert json.loads(told(keys))["trigger"] == "begin_step"
+    assert json.loads(changes.told(facts))["shared"]["strategy"] == Facts().strategy
 
 
 def kinds(annotation: object) -> Iterator[type]:

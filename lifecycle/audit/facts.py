@@ -1,0 +1,49 @@
+"""The facts of a record as guards look at them: with them a log alone decides each event again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from lifecycle.audit.expand import is_whole
+from lifecycle.errors import AuditError
+from states import ContentFacts, EngineFacts, Facts, LeaseFacts, TrainerState
+
+_ENTRIES: Final[dict[str, Callable[..., object]]] = {
+    "contents": ContentFacts,
+    "engines": EngineFacts,
+    "leases": LeaseFacts,
+}
+
+
+def facts_of(record: Mapping[str, Any]) -> Facts:
+    """The facts that the event of a ``began``, ``refused`` or ``unchanged`` record was decided on.
+
+    ``decide(state, event, facts_of(record))`` then gives the verdicts, reads and edge of that record again.
+
+    Args:
+        record: as :func:`~lifecycle.audit.read.read_lines` gives it.
+
+    Raises:
+        AuditError: the record has no facts, not all of them, or other ones than this version knows.
+    """
+    told: Any = record.get("facts")
+    where = f"record {record.get('sequence')}"
+    if not is_whole(told):
+        raise AuditError(where, "its facts are missing, or changes of a record that is not there; read the whole log")
+    try:
+        return Facts(**{name: _value(name, one) for scope in ("shared", "local") for name, one in told[scope].items()})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise AuditError(where, f"its facts are not those of this version: {error}") from error
+
+
+def _value(name: str, told: Any) -> Any:
+    if name in _ENTRIES:
+        return tuple(_ENTRIES[name](**{field: _frozen(one) for field, one in entry.items()}) for entry in told)
+    if name == "origin" and told is not None:
+        return TrainerState(told)
+    return _frozen(told)
+
+
+def _frozen(told: Any) -> Any:
+    return tuple(_frozen(one) for one in told) if isinstance(told, list) else told

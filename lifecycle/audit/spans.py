@@ -1,0 +1,31 @@
+"""Positions in a list as short text: ``2-9,12``. Most lists of thousands are a few runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+
+def spans_of(positions: Iterable[int]) -> str:
+    """The text of these positions.
+
+    Args:
+        positions: from 0, ascending, each once.
+    """
+    runs: list[list[int]] = []
+    for one in positions:
+        if runs and one == runs[-1][1] + 1:
+            runs[-1][1] = one
+        else:
+            runs.append([one, one])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def positions_in(text: str) -> Iterator[int]:
+    """The positions that a text names.
+
+    Raises:
+        ValueError: it is no such text.
+    """
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
