@@ -12,6 +12,7 @@ from lifecycle.cli.bench import bench
 from lifecycle.cli.clean import clean
 from lifecycle.cli.demo import demo
 from lifecycle.cli.docs import docs
+from lifecycle.cli.doctor import doctor
 from lifecycle.cli.explain import explain
 from lifecycle.errors import LifecycleError
 
@@ -41,6 +42,7 @@ app.command()(bench)
 app.command()(clean)
 app.command()(demo)
 app.command()(docs)
+app.command()(doctor)
 app.command()(explain)
 
 

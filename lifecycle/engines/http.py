@@ -33,6 +33,7 @@ SAID_CHARACTERS_MAX: Final = 400
 BACKOFF_S: Final = 0.1
 """Wait before the second try; it doubles with each further one."""
 SERVER_FAULT: Final = 500
+NOT_FOUND: Final = 404
 NEVER_CONNECTED: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError)
 
 Params = Mapping[str, str | int | float | bool | list[str]]
@@ -145,6 +146,18 @@ class EngineHttp:
             EngineUnanswered: no answer, or 5xx: what was done there is unknown.
         """
         return self._call(_Call("POST", path, params, json, timeout_s or self._timeout_s), repeatable=repeatable)
+
+    def has(self, path: str) -> bool:
+        """Whether there is such an endpoint. It is not called: OPTIONS does nothing, and is answered 404 where none is.
+
+        Raises:
+            EngineUnanswered: no answer, or 5xx, at every try.
+        """
+        try:
+            self._call(_Call("OPTIONS", path, None, None, self._timeout_s), repeatable=True)
+        except EngineRefused as error:
+            return error.status != NOT_FOUND
+        return True
 
     def _call(self, call: _Call, *, repeatable: bool) -> httpx.Response:
         for tried in range(1, self._tries + 1):

@@ -149,10 +149,10 @@ def why_unavailable(hook_mode: str) -> str | None:
         return "the package is not installed; pip install torch-memory-saver, or use HostArena"
     if not torch.cuda.is_available():
         return "torch sees no CUDA device; use HostArena, or a build of torch with CUDA on a machine that has one"
-    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-        if "expandable_segments:true" in os.environ.get(name, "").lower():
-            return f"{name} sets expandable_segments:True, which it does not support; unset it"
-    if hook_mode == "preload" and not _is_preloaded():
+    name = sets_expandable_segments()
+    if name is not None:
+        return f"{name} sets expandable_segments:True, which it does not support; unset it"
+    if hook_mode == "preload" and not is_preloaded():
         return (
             "its hook is not in LD_PRELOAD; start this process inside torch_memory_saver.configure_subprocess(), "
             'or pass hook_mode="torch"'
@@ -176,7 +176,14 @@ def _installed_version() -> str:
         return "unknown"
 
 
-def _is_preloaded() -> bool:
+def sets_expandable_segments() -> str | None:
+    """The environment variable that sets ``expandable_segments``, None when none does."""
+    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+    return next((name for name in names if "expandable_segments:true" in os.environ.get(name, "").lower()), None)
+
+
+def is_preloaded() -> bool:
+    """Whether this process was started with the hook, and only once."""
     return sum("torch_memory_saver" in path for path in os.environ.get("LD_PRELOAD", "").split(":")) == 1
 
 

@@ -20,11 +20,17 @@ def build_stub(folder: Path) -> None:
     """
     driver, runtime = folder / "libcuda.so.1", folder / "libcudart.so.13"
     versions = f"-Wl,--version-script={SOURCES / 'libcudart.map'}"
-    _compile(driver, SOURCES / "libcuda.c")
-    _compile(runtime, versions, SOURCES / "libcudart.c", driver)
+    compile_shared(driver, SOURCES / "libcuda.c")
+    compile_shared(runtime, versions, SOURCES / "libcudart.c", driver)
 
 
-def _compile(output: Path, *arguments: str | Path) -> None:
+def compile_shared(output: Path, *arguments: str | Path) -> None:
+    """Compile a shared library.
+
+    Raises:
+        FileNotFoundError: there is no C compiler.
+        subprocess.CalledProcessError: it does not compile.
+    """
     command = [*_compiler(), "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{output.name}"]
     subprocess.run([*command, "-o", output, *arguments], check=True, capture_output=True, text=True)
 

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lifecycle.engines.http import EngineHttp, said_object
+from lifecycle.engines.http import NOT_FOUND, EngineHttp, said_object
 from lifecycle.errors import EngineError, EngineRefused, EngineUnanswered
 
 _YES: Final = 200
-NOT_FOUND: Final = 404
 DEV_MODE: Final = "start it with VLLM_SERVER_DEV_MODE=1"
 LORA_UPDATING: Final = "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
 _REQUESTS: Final = ("vllm:num_requests_running{", "vllm:num_requests_waiting{")

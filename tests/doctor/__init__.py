@@ -1,0 +1,1 @@
+"""The look at what is installed."""
