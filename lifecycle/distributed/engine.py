@@ -72,7 +72,6 @@ class SharedEngine:
             raise ConfigError(f"by is {by!r}; use the number of a rank, 0 to {ranks.seat.world - 1}")
         self._engine, self._ranks, self._name, self._by = engine, ranks, name, by
         self._is_mine = ranks.seat.rank == by
-        self._came_apart = False
         abilities = self._ask("abilities()", self._abilities, tuple[str, ...])
         if engine is not None and not self._is_mine:
             raise ConfigError(f"rank {by} has the engine {name}; pass None on rank {ranks.seat.rank}, not an engine")
@@ -95,7 +94,6 @@ class SharedEngine:
 
     def begin_update(self) -> None:
         """Pause admission, drain, drop caches that depend on weights."""
-        self._came_apart = False
         self._do("begin_update()", lambda: self._real().begin_update())
 
     def send_base(self, group: str, version: int, tensors: Iterable[tuple[str, Tensor]]) -> None:
@@ -119,19 +117,8 @@ class SharedEngine:
         self._do("commit_update()", lambda: self._real().commit_update())
 
     def abort_update(self) -> None:
-        """Give up the update. Where ranks have come apart in it, the one rank aborts, and nobody meets about it.
-
-        Raises:
-            EngineError: the abort failed; or ranks came apart, so that what the engine holds counts as unknown.
-        """
-        if not self._came_apart:
-            self._do("abort_update()", lambda: self._real().abort_update())
-            return
-        self._came_apart = False
-        if self._is_mine:
-            self._real().abort_update()
-        why = f"the ranks came apart in its update, which is rank {self._by}'s to abort: what it holds is unknown"
-        raise EngineError(self._name, f"{why}; send update_weights again")
+        """Give up the update. The rank that has the engine does, also where ranks are missing or have failed."""
+        self._do("abort_update()", lambda: self._real().abort_update())
 
     def release(self, tags: Iterable[str], *, discard: bool = False) -> None:
         """Give back the memory of these tags."""
@@ -203,11 +190,7 @@ class SharedEngine:
         mine: LifecycleError | None = None
         if self._is_mine:
             told, mine = self._called(call, do)
-        try:
-            held = self._ranks.told(told, by=self._by)
-        except BaseException:
-            self._came_apart = True
-            raise
+        held = self._ranks.told(told, by=self._by)
         if mine is not None:
             raise mine
         found: T = self._read(held, call, kind)
@@ -228,11 +211,9 @@ class SharedEngine:
         try:
             made, value, error = read_outcome(held, kind)
         except Malformed as malformed:
-            self._came_apart = True
             why = f"what rank {self._by} told of {call} is malformed: {malformed}; run the same library on every rank"
             raise EngineError(self._name, why) from malformed
         if made != call:
-            self._came_apart = True
             raise RanksApart(self._name, self._by, made, call)
         if error is not None:
             raise error

@@ -24,11 +24,27 @@ class Sharer(Member):
 
     engine: FakeEngine | None
     shared: RolloutEngine
+    second: FakeEngine | None
+    shared_second: RolloutEngine
 
     def share(self, *, by: int = 0) -> None:
         """One engine for all ranks."""
         self.engine = _Engine() if self.rank == by else None
         self.shared = SharedEngine(self.engine, self.agreement, name="E0", by=by)
+
+    def share_another(self) -> None:
+        """A second engine of rank 0 for all ranks, which is pushed to after the first."""
+        self.second = _Engine("E1") if self.rank == 0 else None
+        self.shared_second = SharedEngine(self.second, self.agreement, name="E1")
+
+    def push_both(self) -> None:
+        """Send what both engines lack."""
+        self.world.trainer.update_weights([self.shared, self.shared_second])
+
+    def second_calls(self) -> list[str]:
+        """What the second engine was asked so far."""
+        assert self.second is not None
+        return self.second.calls
 
     def own(self, **changes: Any) -> None:
         """An engine of this rank's own, called as those of the others."""

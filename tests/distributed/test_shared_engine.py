@@ -112,6 +112,36 @@ def test_a_rank_that_cannot_read_its_own_bytes_makes_all_go_back(ranks: Ranks, r
     _records(ranks)
 
 
+def test_an_engine_that_fails_does_not_keep_the_next_one_from_its_push(ranks: Ranks) -> None:
+    """All ranks go on to it together; what it has committed stays."""
+    assert ranks.all("share_another") == NOTHING
+    ranks.one(0, "change", fails_at="base:")
+    told = _error(ranks.all("push_both"))
+
+    assert "told to fail at base:frozen-base" in told.text
+    assert ranks.one(0, "second_calls")[-1] == "commit"
+    ranks.one(0, "change", fails_at="")
+    assert ranks.all("push_both") == NOTHING
+    assert ranks.one(0, "second_calls").count("commit") == 1
+    _alike(ranks.all("standing"))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_rank_that_fails_in_one_push_is_why_none_is_made(ranks: Ranks, rank: int) -> None:
+    """What failed first is what all say. Where it is the one with the engines, all go on to the next one together."""
+    assert ranks.all("share_another") == NOTHING
+    ranks.one(rank, "cannot_read", "up")
+    told = _error(ranks.all("push_both"))
+
+    assert told.cause == "RanksFailed"
+    assert "up cannot be read here" in told.text
+    assert ranks.one(0, "second_calls") == ([] if rank else ["begin", "abort"])
+    ranks.one(rank, "cannot_read")
+    assert ranks.all("push_both") == NOTHING
+    _alike(ranks.all("standing"))
+    _records(ranks)
+
+
 @pytest.mark.parametrize("call", ["base:buffers", "commit"])
 def test_the_rank_with_the_engine_dies_in_the_middle_of_a_push(ranks: Ranks, call: str) -> None:
     """The others go back bit for bit, and what they had sent through it counts for nothing in their books."""
