@@ -5,6 +5,7 @@ from __future__ import annotations
 from lifecycle.distributed.agreement import RankAgreement
 from lifecycle.distributed.engine import SharedEngine
 from lifecycle.distributed.errors import (
+    JoinRefused,
     RankFenced,
     RanksApart,
     RanksDisagree,
@@ -15,6 +16,7 @@ from lifecycle.distributed.errors import (
 from lifecycle.distributed.hosting import StoreServer
 
 __all__ = [
+    "JoinRefused",
     "RankAgreement",
     "RankFenced",
     "RanksApart",
