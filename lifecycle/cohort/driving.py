@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from lifecycle.cohort.errors import CohortFailed, MemberMoved
 from lifecycle.cohort.members import Members
 from lifecycle.distributed.errors import RankFenced, RanksMissing, StoreLost
-from lifecycle.errors import LifecycleError
 from lifecycle.outcome import Outcome
 from states import TrainerState
 from states.cohort import CohortPlan, CohortStep, plan_return
@@ -74,8 +73,8 @@ class Drive:
             raise MemberMoved(moved)
 
     def _see(self, step: CohortStep) -> None:
-        levels = self._members.levels()
-        held = {"held_host_bytes": levels.host_held_bytes, "held_device_bytes": levels.device_held_bytes}
+        now = self._members.held()
+        held = {"held_host_bytes": now.host_held_bytes, "held_device_bytes": now.device_held_bytes}
         self.seen.append({**step.told(), **held})
 
     def _failed(self, step: CohortStep | None, error: BaseException) -> BaseException:
@@ -100,7 +99,7 @@ class Drive:
         try:
             there = [self._members.by_name[name].look() for name in self._touched]
             steps = plan_return(there, self._before, self._members.levels())
-        except LifecycleError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the error of the turn is the one to raise
             return dict.fromkeys(self._touched, error)
         for step in steps:
             if step.member in raised:

@@ -2,7 +2,8 @@
 
 LifecycleError
 ├── CohortRefused   the caller: no order fits, or a member cannot be driven; nothing was done
-└── CohortFailed    a member's event was refused or failed on the way; what was done was undone as far as it could be
+├── CohortFailed    a member's event was refused or failed on the way; what was done was undone as far as it could be
+└── MemberMoved     the caller: a member was driven by itself during a turn; always the cause of a CohortFailed
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from lifecycle.cohort.member import CohortMember
 from lifecycle.cohort.outcome import CohortUsage
@@ -22,6 +23,7 @@ class Members:
 
     Attributes:
         by_name: the members.
+        are_of_many_ranks: whether they act together with other ranks.
 
     Raises:
         ConfigError: they cannot be one cohort.
@@ -63,23 +65,26 @@ class Members:
         """Host memory of all named copies and kept gradients."""
         return sum(one.copies_bytes() for one in self.by_name.values())
 
+    def held(self) -> CohortLevels:
+        """What is held now, without budgets."""
+        usage = self._saver.usage()
+        return CohortLevels(
+            host_held_bytes=usage.host_bytes + self.copies_bytes(), device_held_bytes=usage.device_bytes
+        )
+
     def levels(self) -> CohortLevels:
         """What is held now, and the budgets that decide the order.
 
         Ranks have to take the same steps and have not the same room: for many of them nothing here is a limit, and
         what each rank has room for is what the guards of the members say, which are joined over all ranks.
         """
-        usage, free = self._saver.usage(), self._saver.device_free_bytes()
-        levels = CohortLevels(
-            host_held_bytes=usage.host_bytes + self.copies_bytes(), device_held_bytes=usage.device_bytes
-        )
+        held, free = self.held(), self._saver.device_free_bytes()
         if self.are_of_many_ranks:
-            return levels
-        return CohortLevels(
-            host_held_bytes=levels.host_held_bytes,
-            device_held_bytes=levels.device_held_bytes,
-            host_budget_bytes=self.host_budget(levels.host_held_bytes + host.host_free_bytes()),
-            device_budget_bytes=self.device_budget(None if free is None else levels.device_held_bytes + free),
+            return held
+        return replace(
+            held,
+            host_budget_bytes=self.host_budget(held.host_held_bytes + host.host_free_bytes()),
+            device_budget_bytes=self.device_budget(None if free is None else held.device_held_bytes + free),
         )
 
     def host_budget(self, limit: int | None) -> int | None:

@@ -138,6 +138,34 @@ def test_releases_and_wakes_are_undone_in_reverse() -> None:
     assert world.awake == ("teacher",)
 
 
+def test_of_two_wakes_the_last_one_is_undone_first() -> None:
+    """The way back is the way there, turned round."""
+    breaks = Breaks()
+    world = make_world(faults=breaks)
+    breaks.arm(rule=lambda operation, tag: operation == "resume" and tag.startswith("teacher/"))
+    with pytest.raises(CohortFailed):
+        world.cohort.awake("actor", "critic", "teacher")
+
+    assert world.events()[2:] == ["critic.sleep", "critic.offload", "actor.sleep", "actor.offload"]
+
+
+def test_of_a_member_that_cannot_go_back_nothing_more_is_asked() -> None:
+    """Its first error is what is told, and the other one goes back all the same."""
+    breaks = Breaks()
+    world = make_world(faults=breaks)
+    breaks.arm(
+        rule=lambda operation, tag: (operation, tag) in {("resume", "teacher/base"), ("pause", "critic/gradients")}
+    )
+    with pytest.raises(CohortFailed, match="Not undone: critic") as failed:
+        world.cohort.awake("actor", "critic", "teacher")
+
+    assert list(failed.value.left) == ["critic"]
+    left = failed.value.left["critic"]
+    assert isinstance(left, TransitionFailed)
+    assert (left.event, left.effect) == ("sleep", "pause-scratch")
+    assert world.awake == ("critic",)
+
+
 def test_a_way_back_that_fails_is_told_with_where_everybody_is() -> None:
     """The critic cannot wake, and then the actor cannot either: it stays offloaded, and no byte is lost."""
     world, breaks = broken_world("actor")

@@ -64,6 +64,7 @@ def test_the_hand_over_is_predicted_for_all_members_together() -> None:
     """What was held after each step is recorded beside it, in the log of every member."""
     world, engine = world_with_engine()
     world.cohort.awake("actor", "critic")
+    assert world["critic"].keep_model("old_critic") > 0
     with world.cohort.handoff([engine], memory_peak="host"):
         pass
     gone = world.notes("teacher")[-1]

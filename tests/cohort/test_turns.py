@@ -261,6 +261,18 @@ def test_the_plan_predicts_what_is_held_after_each_step() -> None:
     assert world.notes("actor")[-1]["steps"] == gone["steps"]
 
 
+def test_a_wake_from_sleep_gives_no_backup_back() -> None:
+    """There is none: the weights stayed on the device. What was predicted is what is held."""
+    world = make_world()
+    world.cohort.awake("critic")
+    world.accumulate()
+    world.cohort.sleep()
+    world.cohort.awake("critic")
+    (step,) = world.notes()[-1]["steps"]
+
+    assert (step["held_host_bytes"], step["held_device_bytes"]) == (step["host_bytes"], step["device_bytes"])
+
+
 def test_a_turn_inside_a_turn_of_the_same_thread_is_an_error() -> None:
     """It would move members under the block around it."""
     world = make_world()

@@ -49,6 +49,12 @@ class World:
     asked: nn.Module
     optimizers: Mapping[str, Any]
     audits: dict[str, MemoryAudit] = field(default_factory=dict)
+    moved: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Write down what moves from now on."""
+        for name, trainer in self.cohort.members.items():
+            trainer.subscribe(lambda outcome, name=name: self.moved.append(f"{name}.{outcome.event}"))
 
     def __getitem__(self, name: str) -> TrainerLifecycle:
         return self.cohort.members[name]
@@ -90,14 +96,8 @@ class World:
         return [one for one in self.audits[name].records if "cohort" in str(one.get("note", ""))]
 
     def events(self) -> list[str]:
-        """The events that moved a member, of all logs in the order of time, as ``MEMBER.EVENT``."""
-        moved = [
-            (str(one["time"]), index, f"{name}.{one['trigger']}")
-            for name, audit in self.audits.items()
-            for index, one in enumerate(audit.records)
-            if one["event"] == "lifecycle.moved"
-        ]
-        return [told for _, _, told in sorted(moved)]
+        """The events that moved a member so far, in order, as ``MEMBER.EVENT``."""
+        return list(self.moved)
 
     def _train_actor(self) -> None:
         optimizer = self.optimizers["actor"][self.adapters.slot_of("A")]
