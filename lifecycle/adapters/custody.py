@@ -95,6 +95,9 @@ class Custody(StepCounts):
             self._batches = {one.rollout_id: one for one in snapshot.batches}
             self._ahead, self._unaccounted = set(snapshot.uncounted), frozenset(snapshot.unaccounted)
 
+    def refresh(self) -> None:
+        """Called before ranks take this registry over: one that is a copy of another looks at that. This is none."""
+
     def source_of(self, adapter: DesiredAdapter) -> AdapterSource:
         """Where the first tensors of a registration come from.
 

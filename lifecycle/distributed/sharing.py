@@ -63,6 +63,8 @@ class SharedRegistry:
             RanksFailed, RanksDisagree, RanksMissing, RankFenced: as :meth:`~lifecycle.distributed.RankAgreement.told`.
         """
         registry, tells = self._own(host), self._rank == by
+        if tells:
+            registry.refresh()
         self._cut = registry.revision if tells else None
         marks = self._ranks.marks(
             self._own_mark(registry.revision if self._cut is None else self._cut, tells=tells), by
