@@ -53,16 +53,7 @@ def ask(
     command = [sys.executable, "-P", str(folder / f"{program}.py"), *arguments]
     try:
         with _at_once:
-            done = subprocess.run(  # noqa: S603 - a program of our own
-                command,
-                env={**os.environ, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
+            done = _run(command, {**os.environ, **(env or {})}, timeout_s)
     except subprocess.TimeoutExpired:
         return Answer(why=f"it did not end within {timeout_s:g} s")
     except OSError as error:
@@ -74,6 +65,19 @@ def ask(
     except ValueError:
         said = None
     return Answer(said) if isinstance(said, dict) else Answer(why="it gave no answer")
+
+
+def _run(command: list[str], env: Mapping[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - a program of our own
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=timeout_s,
+        check=False,
+    )
 
 
 def _ended(code: int) -> str:

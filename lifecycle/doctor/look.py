@@ -41,7 +41,8 @@ def requirements() -> list[Package]:
             continue
         name, extra = match[1], match[3]
         before = found.get(name, Package(name, "", (), _version(name)))
-        extras = (*before.extras, extra) if extra else ()
+        is_ours = extra is None or (name in found and not before.extras)
+        extras = () if is_ours else (*before.extras, extra)
         found[name] = Package(name, match[2] or before.wanted, extras, before.version)
     return list(found.values())
 

@@ -27,6 +27,7 @@ REQUIRES = [
     'adapter-lifecycle[peft]; extra == "demo"',
     'matplotlib>=3.9; extra == "bench"',
     'no-such-package>=1; extra == "ray"',
+    'torch; extra == "ray"',
 ]
 
 
