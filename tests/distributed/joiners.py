@@ -135,12 +135,8 @@ class Joiner(Member):
         notes = [one for one in self.world.audit.records if one.get("note") == "ranks joined"]
         return {key: notes[-1][key] for key in ("transition", "ranks", "by", "versions")}
 
-
-class FullJoiner(Joiner):
-    """A rank that trains all parameters of a model with buffers, without adapters."""
-
-    def build(self, *, joins: bool = False, frozen: bool = False, **changes: Any) -> str:
-        """A trainer, new or joining, with the first layer frozen on demand. Returns its state."""
+    def build_full(self, *, joins: bool = False, frozen: bool = False, **changes: Any) -> str:
+        """A trainer of all parameters of a model with buffers, its first layer frozen on demand. Returns its state."""
         torch.manual_seed(3)
         self.made = nn.Sequential(nn.Linear(32, 48), nn.BatchNorm1d(48), nn.Linear(48, 4))
         self.made[0].requires_grad_(not frozen)
@@ -163,7 +159,7 @@ class FullJoiner(Joiner):
         self.world = World(tiny, SlotHost(tiny), arena, audit, trainer, {0: optimizer})
         return str(trainer.state)
 
-    def train(self, *_: str, steps: int = 1) -> None:
+    def train_full(self, steps: int = 1) -> None:
         """Steps of the whole model. The same on every rank."""
         for _ in range(steps):
             with self.world.trainer.step() as step:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.distributed.joiners import FullJoiner, Joiner
+from tests.distributed.joiners import Joiner
 from tests.distributed.ranks import _CONTEXT, WORLD, Ranks, Told
 
 ALL = range(WORLD)
@@ -50,11 +50,11 @@ def lose(ranks: Ranks, lost: int) -> None:
     ranks.start(lost)
 
 
-def join(ranks: Ranks, *newcomers: int, **settings: Any) -> dict[int, Any]:
+def join(ranks: Ranks, *newcomers: int, how: str = "build", **settings: Any) -> dict[int, Any]:
     """These join, the others admit them."""
     for rank in ALL:
         if rank in newcomers:
-            ranks.tell(rank, "build", joins=True, **settings)
+            ranks.tell(rank, how, joins=True, **settings)
         else:
             ranks.tell(rank, "admit")
     return {rank: ranks.hear(rank) for rank in ALL}
@@ -231,27 +231,19 @@ def test_a_frozen_base_in_a_file_is_not_handed_over_either(ranks: Ranks, tmp_pat
     alike(ranks.all("stands"))
 
 
-@pytest.fixture(scope="module")
-def full_processes() -> Iterator[Ranks]:
-    """Four processes that train all parameters."""
-    _CONTEXT.set_forkserver_preload(["pytest", "tests.distributed.warm"])
-    with Ranks(FullJoiner) as ranks:
-        yield ranks
-
-
 @pytest.mark.parametrize(("state", "frozen"), [("awake", False), ("offloaded-cpu", True)])
-def test_a_full_parameter_run_goes_on_with_a_new_rank(full_processes: Ranks, state: str, *, frozen: bool) -> None:
+def test_a_full_parameter_run_goes_on_with_a_new_rank(ranks: Ranks, state: str, *, frozen: bool) -> None:
     """The trainable base, its moments and the buffers are handed over; what is frozen is compared."""
-    ranks, lost = full_processes, 2
-    assert ranks.all("build", frozen=frozen) == dict.fromkeys(ALL, "awake")
-    assert ranks.all("train", steps=3) == dict.fromkeys(ALL)
+    lost = 2
+    assert ranks.all("build_full", frozen=frozen) == dict.fromkeys(ALL, "awake")
+    assert ranks.all("train_full", steps=3) == dict.fromkeys(ALL)
     assert ranks.all("send", *STATES[state]) == dict.fromkeys(ALL)
     lose(ranks, lost)
     before = ranks.one(3, "stands")
-    answers = join(ranks, lost, frozen=frozen)
+    answers = join(ranks, lost, how="build_full", frozen=frozen)
 
     assert answers == {rank: state if rank == lost else (lost,) for rank in ALL}
     assert {**alike(ranks.all("stands")), "newest": 0} == {**before, "newest": 0}
     assert ranks.all("send", *(("wake_up",) if state != "awake" else ())) == dict.fromkeys(ALL)
-    assert ranks.all("train", steps=2) == dict.fromkeys(ALL)
+    assert ranks.all("train_full", steps=2) == dict.fromkeys(ALL)
     assert alike(ranks.all("stands"))["bytes"] != before["bytes"]
