@@ -16,8 +16,10 @@ from lifecycle.doctor.ask import gloo as ask_gloo
 from lifecycle.doctor.ask import hook_loads, importable
 from lifecycle.doctor.asking import Answer
 from lifecycle.doctor.findings import UNLIMITED, Device, Package
+from lifecycle.doctor.judge import hook_line
+from lifecycle.doctor.lines import Status
 from lifecycle.memory import cgroup
-from tests.saver.stub import compile_shared
+from tests.saver.stub import build_stub, compile_shared
 
 REQUIRES = [
     "torch>=2.6",
@@ -250,3 +252,16 @@ int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *to) {
     to[0] = 150 + (size_t)device; to[1] = 140; to[2] = 10; return 0;
 }
 """
+
+
+def test_the_real_hook_loads_over_a_stand_in_for_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package finds its library, and a process is started with it; without the stand-in it is said what lacks."""
+    without = look.hook()
+    build_stub(tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+
+    found = look.hook()
+
+    assert (found.loads, found.why, found.preloaded) == (True, "", False)
+    assert Path(found.path).exists()
+    assert without.loads or hook_line(without).status is Status.MISSING
