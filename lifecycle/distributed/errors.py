@@ -116,7 +116,10 @@ class RanksFailed(RanksError):
         self.reasons: Mapping[int, str] = {rank: str(reason) for rank, reason in found.reasons.items()}
         adapters = [one.adapter for one in found.reasons.values() if isinstance(one, Reason) and one.adapter]
         self.adapter: str | None = adapters[0] if adapters else None
-        told = "; ".join(f"rank {rank}: {reason}" for rank, reason in found.reasons.items())
+        alike: dict[str, list[int]] = {}
+        for rank, reason in self.reasons.items():
+            alike.setdefault(reason, []).append(rank)
+        told = "; ".join(f"{ranks_told(ranks)}: {reason}" for reason, ranks in alike.items())
         more = f"; and {len(found.ranks) - len(found.reasons)} more" if len(found.ranks) > len(found.reasons) else ""
         super().__init__(f"{ranks_told(found.ranks)} failed: {told}{more}")
 
