@@ -20,7 +20,7 @@ from lifecycle.transition.parts import Parts, Undo, UndoFailed, Work, undone_by
 from lifecycle.transition.slot_writer import SlotWriter
 from lifecycle.transition.verify import note_written
 from lifecycle.weights.digests import digest
-from states import adapter_group
+from states import Facts, adapter_group, plan_reconcile
 
 
 @dataclass
@@ -61,6 +61,7 @@ def write_adapters(parts: Parts, work: Work) -> Undo:
     to_load, to_retire = work.facts.to_load, work.facts.to_retire
     accumulated, keeps = parts.runtime.accumulated, work.request.keeps_partial
     one = _Pass(parts, host, keeps, SlotWriter(parts), dict(host.loaded()), host.desired())
+    _refuse_another_plan(one, work.facts)
     undo = _undo_of(one)
     with undone_by(undo):
         (_apply_each if keeps else _apply_all)(one, to_load, to_retire)
@@ -89,6 +90,21 @@ def _refuse_stranded(one: _Pass) -> None:
     for name in stranded:
         told = "".join(f"; {each.name}: {each.why}" for each in one.failed)
         raise AdapterError(name, f"it is in use, and the successor that use() names is not loaded{told}")
+
+
+def _refuse_another_plan(one: _Pass, facts: Facts) -> None:
+    """What was decided is loaded, and not what has been registered since: other ranks load that, too.
+
+    Raises:
+        AdapterError: a name was registered anew. One that was deregistered fails for itself.
+    """
+    if not one.desired.keys() >= {*facts.to_load}:
+        return
+    stays = {name: held for name, held in one.before.items() if name not in facts.to_retire}
+    loads = {name: one.desired[name] for name in facts.to_load}
+    if plan_reconcile(stays | loads, one.before).digest != facts.plan_digest:
+        newest = max(loads.values(), key=lambda held: held.registration_id)
+        raise AdapterError(newest.name, "it was registered anew while the reconcile began; reconcile again")
 
 
 def _apply_all(one: _Pass, to_load: tuple[str, ...], to_retire: tuple[str, ...]) -> None:
