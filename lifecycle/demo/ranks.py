@@ -24,9 +24,9 @@ from lifecycle.demo.seat import Seat, backup_prefix
 from lifecycle.distributed import StoreServer
 from lifecycle.errors import ConfigError
 
-TIMEOUT_S: Final = 120.0
-"""How long a rank waits for the others. Ranks of one machine are slow together."""
-_GRACE_S: Final = 5.0
+TIMEOUT_S: Final = 60.0
+"""How long a rank waits for the others once all are there. Ranks of one machine are slow together."""
+_GRACE_S: Final = 2.0
 """How long a failure waits for others that may tell its cause."""
 
 

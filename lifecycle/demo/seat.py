@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch.distributed as dist
 
@@ -19,6 +19,8 @@ from lifecycle.process_groups import ProcessGroups
 from lifecycle.transition.ranks import ALONE, Ranks
 
 _dist: Any = dist  # type stubs leave out most of what is used here
+_START_S: Final = 300.0
+"""How long a rank waits for the others to be there at all: with few cores, some have built their model long before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Seat:
         world: how many there are.
         store: ``HOST:PORT`` of the store outside the ranks.
         run: name of the run, in each record of the logs.
-        timeout_s: how long a rank waits for the others, in seconds.
+        timeout_s: how long a rank waits for the others once all are there, in seconds.
     """
 
     rank: int
@@ -89,7 +91,7 @@ def among(seat: Seat | None) -> Iterator[Peers]:
 
 def _open_default(seat: Seat) -> None:
     host, port = parse_address(seat.store)
-    timeout = timedelta(seconds=seat.timeout_s)
+    timeout = timedelta(seconds=max(_START_S, seat.timeout_s))
     try:
         store = _dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timeout)
         prefixed = _dist.PrefixStore(f"demo/{seat.run}", store)
