@@ -17,9 +17,10 @@ from lifecycle.errors import AuditError
 SCHEMA: Final = 2
 """1 told all facts in each record, every verdict at length, and each read of a decision."""
 OPENED: Final = "lifecycle.opened"
+BEGAN: Final = "lifecycle.began"
 NAMES: Final = frozenset(
     {
-        "lifecycle.began",
+        BEGAN,
         "lifecycle.failed",
         "lifecycle.moved",
         "lifecycle.noted",
@@ -82,9 +83,12 @@ class Chain:
         Args:
             event: ``event``, the name, and ``keys``, the :class:`Keys` that :func:`checked` gave.
         """
-        keys: Keys = event["keys"]
+        return self.line(event["event"], event["keys"])
+
+    def line(self, name: str, keys: Keys) -> str:
+        """The finished line of a record. It counts once it was kept."""
         self._has_facts = keys.facts is not None
-        told_keys = [f'"event":"{event["event"]}","schema":{SCHEMA},"sequence":{self.sequence + 1},{self._identity}']
+        told_keys = [f'"event":"{name}","schema":{SCHEMA},"sequence":{self.sequence + 1},{self._identity}']
         told_keys.append(f'"time":"{datetime.now(UTC).isoformat()}"')
         told_keys.extend([keys.text[1:-1]] if keys.text != "{}" else [])
         told_keys.extend([f'"facts":{self._changes.told(keys.facts)}'] if keys.facts is not None else [])
@@ -101,6 +105,10 @@ class Chain:
     def follow(self, sequence: int, last_hash: str) -> None:
         """The next record follows this one, which another writer may have written. Facts begin anew."""
         self.sequence, self.hash = sequence, last_hash
+        self.forget_facts()
+
+    def forget_facts(self) -> None:
+        """The next facts are told whole: so that a file is read without those before it."""
         self._changes.forget()
 
 

@@ -7,29 +7,29 @@ are numbered and chained by hash, so that a missing, changed or reordered line i
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
 import structlog
 
-from lifecycle import private
-from lifecycle.audit.chain import NAMES, OPENED, Chain, Keys, checked
+from lifecycle.audit.chain import BEGAN, NAMES, OPENED, Chain, Keys, checked
 from lifecycle.audit.expand import Expander
+from lifecycle.audit.file import LogFile
 from lifecycle.audit.read import Tail, read_tail
+from lifecycle.audit.rotation import tidy
 from lifecycle.audit.told import told
-from lifecycle.errors import AuditError
+from lifecycle.errors import AuditError, ConfigError
 
 __all__ = ["NAMES", "AuditLog", "MemoryAudit"]
 
-_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+_ALONE: Final = frozenset({BEGAN, "lifecycle.refused", "lifecycle.unchanged"})
+_LAST: Final = _ALONE - {BEGAN} | {"lifecycle.moved", "lifecycle.failed"}
+"""Records that a transition begins with, and those after which it is over: both stand in one file."""
 
 
 class MemoryAudit:
@@ -63,7 +63,7 @@ class MemoryAudit:
         """
         encoded = checked("in memory", name, keys)
         with self._lock:
-            record = json.loads(self._chain.stamp(None, "msg", {"event": name, "keys": encoded}))
+            record = json.loads(self._chain.line(name, encoded))
             self._chain.kept()
             self._expander.expand(record)
             self.records.append(record)
@@ -96,20 +96,36 @@ class AuditLog:
         run: name of the run; a random one when None.
         rank: this process's rank.
         model: whose life cycle this is.
+        max_bytes: a file that has become as large is put aside before the next transition, as ``NAME.1``, ``NAME.2``
+            and so on; the chain goes on in a new file. Never when None.
+        keep: how many files that were put aside are kept; the oldest are removed. All of them when None.
+        compress: whether what was put aside is compressed (gzip), about a second for 50 MB, in the call that rotates.
 
     Raises:
         AuditError: the file cannot be opened, is a link, is something else than an audit log, or is another
             user's that others may write.
+        ConfigError: a bound is no whole number above 0.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, run: str | None = None, rank: int = 0, model: str = "actor"
+        self,
+        path: str | os.PathLike[str],
+        *,
+        run: str | None = None,
+        rank: int = 0,
+        model: str = "actor",
+        max_bytes: int | None = None,
+        keep: int | None = None,
+        compress: bool = False,
     ) -> None:
+        _check_bounds(max_bytes=max_bytes, keep=keep)
         self.path = Path(path)
+        self._max_bytes, self._keep, self._compress = max_bytes, keep, compress
         self._lock = threading.Lock()
         self._chain = Chain(run, rank, model)
-        self._size = 0
-        self._fd = self._open()
+        self._size = self._end = 0
+        self._is_between = True
+        self._file = LogFile(self.path)
         self._logger: Any = structlog.wrap_logger(
             _Line(self._put),
             processors=[self._chain.stamp],
@@ -128,25 +144,26 @@ class AuditLog:
 
         Args:
             name: one of :data:`NAMES`.
-            keys: its values; anything is encoded, see :func:`lifecycle.plain.plain`.
+            keys: its values; anything is encoded, see :func:`lifecycle.audit.plain.plain`.
 
         Raises:
-            AuditError: the line could not be written (the file then ends with the record before), the
-                log is closed, or the name or a key is not one that a record may have.
+            AuditError: the line could not be written (the file then ends with the record before), the file was
+                removed or moved away, the log is closed, or the name or a key is not one that a record may have.
         """
         encoded = checked(str(self.path), name, keys)
         with self._alone():
-            if os.fstat(self._fd).st_size != self._size:
+            if self._file.size_bytes() != self._size:
                 # Another process wrote here (a fork), or an interrupt fell between write and count.
-                self._continue(read_tail(self.path))
+                self._continue(read_tail(self._file.path))
+            if self._max_bytes is not None and self._size >= self._max_bytes and (self._is_between or name in _ALONE):
+                self._rotate()
             self._append(name, encoded)
+            self._is_between = name in _LAST or (self._is_between and name != BEGAN)
 
     def close(self) -> None:
         """Close the file. Idempotent; the records are on disk already."""
         with self._lock:
-            if self._fd >= 0:
-                os.close(self._fd)
-            self._fd = -1
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -154,39 +171,21 @@ class AuditLog:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> int:
-        try:
-            private.make_folder(self.path.absolute().parent)
-            fd = os.open(self.path, _FLAGS, 0o600)
-        except OSError as error:
-            is_link = error.errno == errno.ELOOP and self.path.is_symlink()
-            why = "it is a symbolic link; name the file itself" if is_link else error
-            raise AuditError(str(self.path), f"it cannot be opened: {why}") from error
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise AuditError(str(self.path), "it is no regular file; choose another path")
-        return fd
-
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """No other thread and no other process writes meanwhile. Errors of the system become ours."""
         with self._lock:
-            if self._fd < 0:
-                raise AuditError(str(self.path), "it is closed; open a new log")
             try:
-                fcntl.lockf(self._fd, fcntl.LOCK_EX)
-                try:
+                with self._file.locked() as is_another:
+                    if is_another:
+                        self._continue(read_tail(self._file.path), after=self._chain.sequence)
                     yield
-                finally:
-                    fcntl.lockf(self._fd, fcntl.LOCK_UN)
             except OSError as error:
                 raise AuditError(str(self.path), f"a record could not be written: {error}") from error
 
     def _begin_session(self) -> None:
-        tail = read_tail(self.path)
-        distrust = private.take(self._fd)  # only now: what is no log is left alone, its mode too
-        if distrust:
-            raise AuditError(str(self.path), f"{distrust}; choose another path")
+        tail = read_tail(self._file.path)
+        self._file.take()  # only now: what is no log is left alone, its mode too
         self._continue(tail)
         keys = {
             "restart": tail.sequence > 0 or tail.torn_bytes > 0,
@@ -196,27 +195,50 @@ class AuditLog:
                 {key: one.get(key) for key in ("sequence", "trigger", "edge", "source")} for one in tail.unfinished
             ],
             "pid": os.getpid(),
+            "continues": tail.continues,
         }
         self._append(OPENED, Keys(told(keys), None))
 
-    def _continue(self, tail: Tail) -> None:
+    def _continue(self, tail: Tail, *, after: int = 0) -> None:
+        if tail.sequence < after:
+            raise AuditError(str(self.path), f"another file is in its place, without record {after}; open a new log")
         self._chain.follow(tail.sequence, tail.hash)
         self._size = tail.size_bytes
         if tail.needs_newline:
             # The torn line stays as it is, as evidence; it only gets an end, so that the next one is whole.
             self._put(b"\n")
+            self._size = self._end
+
+    def _rotate(self) -> None:
+        """Go on in a new file, whose first record names the one before it and the last hash there."""
+        keys = {
+            "restart": False,
+            "last_hash": self._chain.hash,
+            "torn_bytes": 0,
+            "unfinished": [],
+            "pid": os.getpid(),
+        }
+        self._chain.forget_facts()
+
+        def begin(aside: str) -> bytes:
+            return self._chain.line(OPENED, Keys(told({**keys, "continues": aside}), None)).encode() + b"\n"
+
+        size_bytes = self._file.replaced(begin)
+        self._chain.kept()
+        self._size = size_bytes
+        tidy(self._file.path, keep=self._keep, compress=self._compress)
 
     def _append(self, name: str, keys: Keys) -> None:
         self._logger.msg(name, keys=keys)
         self._chain.kept()
+        self._size = self._end  # last: after an interrupt before this the next record looks at the file
 
     def _put(self, data: bytes) -> None:
-        written = 0
-        try:
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(self._fd, self._size)
-            raise
-        self._size += written
+        self._file.append(data, self._size)
+        self._end = self._size + len(data)
+
+
+def _check_bounds(**bounds: int | None) -> None:
+    for name, bound in bounds.items():
+        if bound is not None and (type(bound) is not int or bound < 1):
+            raise ConfigError(f"{name} is {bound!r}; give a whole number above 0, or None for no bound")

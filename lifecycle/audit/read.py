@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from lifecycle.audit.chain import OPENED, chain_hash
-from lifecycle.audit.expand import Expander
-from lifecycle.audit.expand import Record as Record  # noqa: PLC0414 - readers of logs import it from here
+from lifecycle.audit.chain import BEGAN, OPENED, chain_hash
+from lifecycle.audit.expand import Expander, Record
+from lifecycle.audit.rotation import GZIP, log_files, rotated
 from lifecycle.errors import AuditError
 
-_BEGAN: Final = "lifecycle.began"
+__all__ = [
+    "Record",
+    "Records",
+    "Tail",
+    "Torn",
+    "log_files",
+    "placed_lines",
+    "read_lines",
+    "read_log",
+    "read_tail",
+    "unfinished",
+    "verify_chain",
+]
+
+
 _ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
 _FIRST_BYTES: Final = b'{"event":"lifecycle.'
 _SPACED: Final = b'{"event": "'
@@ -63,6 +80,7 @@ class Tail:
         torn_bytes: size of the torn line at the end, 0 when the last line is a record.
         needs_newline: the last line has no end.
         unfinished: transitions that began and never ended.
+        continues: the file that was put aside in which the last record stands, empty when it is the file in use.
     """
 
     sequence: int
@@ -71,6 +89,7 @@ class Tail:
     torn_bytes: int
     needs_newline: bool
     unfinished: tuple[Record, ...]
+    continues: str = ""
 
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[Record | Torn]:
@@ -78,26 +97,62 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[Record | Torn]:
 
     Records share the parts of facts that did not change between them; do not change any.
 
+    Args:
+        path: the log; what was put aside of it (:func:`log_files`) is read first. A file that was put aside,
+            compressed or not, is read for itself.
+
     Raises:
-        AuditError: the file cannot be read, or is of another format.
+        AuditError: a file cannot be read, or is of another format.
     """
-    expander = Expander()
-    for line in _lines(Path(path)):
-        if not isinstance(line, Torn):
-            expander.expand(line)
+    for _, _, line in placed_lines(path):
         yield line
 
 
-def _lines(path: Path) -> Iterator[Record | Torn]:
+def placed_lines(path: str | os.PathLike[str]) -> Iterator[tuple[Path, int, Record | Torn]]:
+    """The same with the file in which each line stands, and its number there, from 1.
+
+    Raises:
+        AuditError: a file cannot be read, or is of another format.
+    """
+    expander = Expander()
+    for file, lines in _files(Path(path)):
+        for number, line in enumerate(lines, start=1):
+            if not isinstance(line, Torn):
+                expander.expand(line)
+            yield file, number, line
+
+
+def _files(path: Path) -> Iterator[tuple[Path, Iterator[Record | Torn]]]:
+    """Each file of a log and its lines. The one in use is opened first: a rotation meanwhile takes nothing away."""
+    try:
+        with ExitStack() as stack:
+            before = rotated(path)
+            in_use = stack.enter_context(path.open("rb")) if path.exists() or not before else None
+            for _, one in sorted(rotated(path).items()):
+                if in_use is None or not os.path.samestat(one.stat(), os.fstat(in_use.fileno())):
+                    yield one, _lines(one)
+            if in_use is not None:
+                yield path, _lines(path, in_use)
+    except OSError as error:
+        raise AuditError(str(path), f"it cannot be read: {error}") from error
+
+
+def _lines(path: Path, file: BinaryIO | None = None) -> Iterator[Record | Torn]:
     """Every line of one file, with facts as they are written."""
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
+        with _open(path) if file is None or path.suffix == GZIP else file as opened:
+            for number, line in enumerate(opened, start=1):
                 if number == 1 and line.startswith(_SPACED):
                     raise AuditError(str(path), _OF_ANOTHER_FORMAT)
                 yield _parse(line.removesuffix(b"\n"), number)
-    except OSError as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise AuditError(str(path), f"it cannot be read: {error}") from error
+
+
+def _open(path: Path) -> gzip.GzipFile | BinaryIO:
+    if path.suffix != GZIP and not path.exists():  # it was compressed meanwhile
+        path = path.with_name(path.name + GZIP)
+    return gzip.open(path) if path.suffix == GZIP else path.open("rb")
 
 
 def _parse(line: bytes, number: int) -> Record | Torn:
@@ -126,26 +181,35 @@ def read_log(path: str | os.PathLike[str]) -> Records:
 
 
 def read_tail(path: Path) -> Tail:
-    """Where the log ends now.
+    """Where the log ends now. Where the file in use holds no record, that is where the last one put aside ends.
 
     Raises:
-        AuditError: the file cannot be read, is of another format, or does not begin like an audit log.
+        AuditError: a file cannot be read, is of another format, or does not begin like an audit log.
     """
     last: Record | None = None
     line: Record | Torn | None = None
     pending = _Pending()
+    continues = ""
     for line in _lines(path):
         if not isinstance(line, Torn):
             last = line
             pending.see(line)
     size, needs_newline = _ends(path)
+    torn_bytes = line.size_bytes if isinstance(line, Torn) else 0
+    for file in [one for _, one in sorted(rotated(path).items())][-1:] if last is None else ():
+        continues = file.name.removesuffix(GZIP)
+        for line in _lines(file):
+            if not isinstance(line, Torn):
+                last = line
+                pending.see(line)
     return Tail(
         sequence=int(str(last["sequence"])) if last else 0,
         hash=str(last["hash"]) if last else "",
         size_bytes=size,
-        torn_bytes=line.size_bytes if isinstance(line, Torn) else 0,
+        torn_bytes=torn_bytes,
         needs_newline=needs_newline,
         unfinished=tuple(pending.found()),
+        continues=continues,
     )
 
 
@@ -165,9 +229,10 @@ def verify_chain(records: Sequence[Mapping[str, object]]) -> list[str]:
     Args:
         records: the whole log in order, as :func:`read_log` gives it. Torn lines that
             :func:`read_log` found are wrong too, unless a new session reported one at that place.
+            Where the files before were removed, it begins with the record that names the last hash in them.
     """
     problems: list[str] = []
-    previous, expected = "", 1
+    previous, expected = _beginning(records)
     for record in records:
         sequence = record.get("sequence")
         if sequence != expected:
@@ -176,6 +241,14 @@ def verify_chain(records: Sequence[Mapping[str, object]]) -> list[str]:
             problems.append(f"record {sequence} does not follow from the one before it: one of them was changed")
         previous, expected = str(record.get("hash")), _number(sequence, expected) + 1
     return problems + _unexplained(records)
+
+
+def _beginning(records: Sequence[Mapping[str, object]]) -> tuple[str, int]:
+    """The hash that the first record follows, and its number."""
+    first = records[0] if records else {}
+    if first.get("event") == OPENED and first.get("continues"):
+        return str(first.get("last_hash")), _number(first.get("sequence"), 1)
+    return "", 1
 
 
 def _number(sequence: object, otherwise: int) -> int:
@@ -202,9 +275,9 @@ class _Pending:
         event = record.get("event")
         if event in _ENDS and self._open and record.get("transition") == self._open.get("transition"):
             self._open = None
-        elif event in {_BEGAN, OPENED}:
+        elif event in {BEGAN, OPENED}:
             self._found = self.found()
-            self._open = record if event == _BEGAN else None
+            self._open = record if event == BEGAN else None
 
     def found(self) -> list[Record]:
         return [*self._found, self._open] if self._open else self._found
