@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -237,6 +238,20 @@ def test_what_lies_in_an_event_that_is_not_sampled_is_not_sampled_either() -> No
     (found,) = seen
     assert found.is_valid
     assert not found.trace_flags.sampled
+
+
+def test_the_page_lists_every_attribute() -> None:
+    """Of spans that moved, were refused and failed."""
+    page = (Path(__file__).parents[1] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    traced = Traced()
+    traced.world.trainer.update_weights([FakeEngine()])
+    with pytest.raises(EventRefused):
+        traced.world.trainer.offload()
+    fault(traced.world)
+
+    names = {name for span in traced.spans for name in span.attributes or {}}
+    assert len(names) == 10
+    assert [name for name in names if f"`{name}`" not in page] == []
 
 
 def test_without_the_package_the_error_names_the_extra() -> None:

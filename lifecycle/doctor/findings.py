@@ -44,6 +44,7 @@ class Cuda:
         torch: version of torch.
         build: the CUDA that it was built for, empty for none.
         driver: version of the driver, empty when there is none.
+        runs: the newest CUDA that the driver runs, empty where it does not say.
         devices: of the driver, also those that this process may not use.
         usable: how many of them torch would use.
         visible: ``CUDA_VISIBLE_DEVICES``, None where it is not set.
@@ -53,6 +54,7 @@ class Cuda:
     torch: str
     build: str
     driver: str = ""
+    runs: str = ""
     devices: tuple[Device, ...] = ()
     usable: int = 0
     visible: str | None = None

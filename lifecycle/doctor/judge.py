@@ -59,10 +59,13 @@ def cuda_line(found: Cuda) -> Line:
         return Line("cuda", Status.BROKEN, why, f"install a build of torch with CUDA; {arena}")
     if not found.devices:
         return Line("cuda", Status.MISSING, f"{torch}, {devices}", f"pass a GPU to this machine or container; {arena}")
+    if is_older(found.runs.partition(".")[0], found.build.partition(".")[0]):
+        why = f"{torch}, {devices}; this driver runs CUDA {found.runs} at most"
+        return Line("cuda", Status.BROKEN, why, f"install a driver for CUDA {found.build}, or another torch")
     if not found.usable:
         hidden = found.visible is not None
         why = f"CUDA_VISIBLE_DEVICES={found.visible!r} hides them" if hidden else "torch can use none of them"
-        todo = "unset CUDA_VISIBLE_DEVICES" if hidden else f"install a driver for CUDA {found.build}, or another torch"
+        todo = "unset CUDA_VISIBLE_DEVICES" if hidden else "see what torch.cuda.init() says"
         return Line("cuda", Status.BROKEN, f"{torch}, {devices}; {why}", todo)
     return Line("cuda", Status.OK, f"{torch}, {devices}")
 

@@ -77,6 +77,7 @@ def cuda() -> Cuda:
         torch=str(torch.__version__),
         build=str(torch.version.cuda or ""),
         driver=str(said.get("driver", "")),
+        runs=str(said.get("runs", "")),
         devices=tuple(Device(*one) for one in said.get("devices", ())),
         usable=int(said.get("usable", 0)),
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),

@@ -73,6 +73,15 @@ def test_what_is_named_is_looked_at_besides(tmp_path: Path) -> None:
     assert set(looks(named)) - always == {"engine", "disk_dir", "audit_dir"}
 
 
+def test_the_page_lists_every_check(tmp_path: Path) -> None:
+    """By its name."""
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    named = looks(Asked("http://127.0.0.1:1", None, str(tmp_path), str(tmp_path)))
+
+    assert [check for check in named if f"| `{check}` |" not in page] == ["packages"]
+    assert "| each package |" in page
+
+
 def test_a_library_that_is_not_installed_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was copied beside the program, say."""
 

@@ -68,13 +68,16 @@ def test_releases_are_compared_number_by_number(version: str, wanted: str, older
 @pytest.mark.parametrize(
     ("cuda", "status", "found", "todo"),
     [
-        (Cuda("2.13", "13.0", "580.1", (H200,), 1), Status.OK, "NVIDIA H200 (139.0 of 140.0 GiB free)", ""),
+        (Cuda("2.13", "13.0", "580.1", "13.0", (H200,), 1), Status.OK, "NVIDIA H200 (139.0 of 140.0 GiB free)", ""),
+        (Cuda("2.13", "12.9", "580.1", "13.0", (H200,), 1), Status.OK, "for CUDA 12.9", ""),
+        (Cuda("2.13", "13.0", "580.1", "", (H200,), 1), Status.OK, "580.1", ""),
+        (Cuda("2.13", "13.0", "570.1", "12.8", (H200,), 1), Status.BROKEN, "CUDA 12.8 at most", "driver for CUDA 13.0"),
         (Cuda("2.13+cpu", ""), Status.MISSING, "no NVIDIA driver", "HostArena"),
         (Cuda("2.13", "13.0"), Status.MISSING, "no NVIDIA driver", "HostArena"),
-        (Cuda("2.13+cpu", "", "580.1", (H200,)), Status.BROKEN, "has no CUDA", "build of torch with CUDA"),
-        (Cuda("2.13", "13.0", "580.1"), Status.MISSING, "no device", "pass a GPU"),
-        (Cuda("2.13", "13.0", "580.1", (H200,), 0, ""), Status.BROKEN, "CUDA_VISIBLE_DEVICES='' hides", "unset CUDA_V"),
-        (Cuda("2.13", "13.0", "470.1", (H200,)), Status.BROKEN, "can use none", "a driver for CUDA 13.0"),
+        (Cuda("2.13+cpu", "", "580.1", "13.0", (H200,)), Status.BROKEN, "has no CUDA", "build of torch with CUDA"),
+        (Cuda("2.13", "13.0", "580.1", "13.0"), Status.MISSING, "no device", "pass a GPU"),
+        (Cuda("2.13", "13.0", "580.1", "13.0", (H200,), 0, ""), Status.BROKEN, "DEVICES='' hides them", "unset CUDA_V"),
+        (Cuda("2.13", "13.0", "580.1", "13.0", (H200,)), Status.BROKEN, "can use none", "torch.cuda.init()"),
         (Cuda("2.13", "13.0", why="it did not end within 1 s"), Status.BROKEN, "did not end within 1 s", "see what"),
     ],
 )

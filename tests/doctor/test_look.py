@@ -109,13 +109,14 @@ def test_a_module_that_cannot_be_imported_says_why() -> None:
 
 def test_cuda_is_what_the_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch is told to ask the driver's books, which make no context."""
-    said = {"driver": "580.1", "devices": [["H200", 140, 139]], "usable": 1}
+    said = {"driver": "580.1", "runs": "13.0", "devices": [["H200", 140, 139]], "usable": 1}
     asks = Asks(monkeypatch, cuda=Answer(said))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
 
     found = look.cuda()
 
-    assert (found.driver, found.devices, found.usable, found.visible) == ("580.1", (Device("H200", 140, 139),), 1, "0")
+    assert (found.driver, found.runs, found.devices) == ("580.1", "13.0", (Device("H200", 140, 139),))
+    assert (found.usable, found.visible) == (1, "0")
     assert asks.asked == [(("cuda",), {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"})]
     Asks(monkeypatch, cuda=Answer(why="it did not end"))
     assert look.cuda().why == "it did not end"
@@ -218,7 +219,7 @@ def test_a_library_that_this_process_has_was_preloaded() -> None:
 
 def test_where_there_is_no_driver_there_are_no_devices() -> None:
     """Its library is missing."""
-    assert ask_cuda.from_driver("/no/such/nvml.so") == {"driver": "", "devices": []}
+    assert ask_cuda.from_driver("/no/such/nvml.so") == {"driver": ""}
 
 
 def test_the_drivers_library_is_asked_for_its_devices(tmp_path: Path) -> None:
@@ -227,8 +228,9 @@ def test_the_drivers_library_is_asked_for_its_devices(tmp_path: Path) -> None:
 
     found = ask_cuda.from_driver(str(library))
 
-    assert found == {"driver": "580.95", "devices": [("NVIDIA H200", 150, 140), ("NVIDIA H200", 151, 140)]}
-    assert ask_cuda.from_driver(str(_nvml(tmp_path, code=9))) == {"driver": "", "devices": []}
+    devices = [("NVIDIA H200", 150, 140), ("NVIDIA H200", 151, 140)]
+    assert found == {"driver": "580.95", "runs": "13.2", "devices": devices}
+    assert ask_cuda.from_driver(str(_nvml(tmp_path, code=9))) == {"driver": ""}
     assert ask_cuda.from_driver(str(_nvml(tmp_path, code=18)))["why"].endswith("error 18")
 
 
@@ -243,6 +245,7 @@ def _nvml(folder: Path, code: int) -> Path:
 _NVML = """
 #include <string.h>
 int nvmlSystemGetDriverVersion(char *to, unsigned size) { strncpy(to, "580.95", size); return 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int *to) { *to = 13020; return 0; }
 int nvmlDeviceGetCount_v2(unsigned *to) { *to = 2; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **to) { *to = (void *)(size_t)index; return 0; }
 int nvmlDeviceGetName(void *device, char *to, unsigned size) {

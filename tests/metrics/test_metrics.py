@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -197,6 +200,24 @@ def test_another_thread_reads_while_an_event_is_under_way() -> None:
     assert during.tally.moved["sleep", "quiesces"] == 1
     assert "sleep" not in during.seconds
     assert "sleep" in metrics.reading().seconds
+    assert world.trainer.callback_errors == ()
+
+
+def test_the_code_of_the_page_runs_as_it_stands() -> None:
+    """On a free port."""
+    logged: list[dict[str, int | float]] = []
+    wandb = SimpleNamespace(log=lambda numbers, step: logged.append(numbers))
+    world = make_world()
+    namespace: dict[str, Any] = {"trainer": world.trainer, "wandb": wandb, "steps": 1}
+    page = (DOCS / "metrics.md").read_text(encoding="utf-8").replace("9464", "0")
+
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, namespace)  # noqa: S102 - the page's own code
+    world.trainer.sleep()
+    namespace["exporter"].close()
+
+    assert "lifecycle/held_bytes/device/base" in logged[0]
+    assert namespace["url"].startswith("http://127.0.0.1:")
     assert world.trainer.callback_errors == ()
 
 

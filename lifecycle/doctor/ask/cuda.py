@@ -15,7 +15,7 @@ class _Memory(ctypes.Structure):
 
 
 def from_driver(library: str) -> dict[str, Any]:
-    """Version and devices, by NVML; an empty version where there is no driver.
+    """Version, the newest CUDA that it runs, and devices, by NVML; an empty version where there is no driver.
 
     Args:
         library: name or path of NVML.
@@ -23,14 +23,19 @@ def from_driver(library: str) -> dict[str, Any]:
     try:
         nvml = ctypes.CDLL(library)
     except OSError:
-        return {"driver": "", "devices": []}
+        return {"driver": ""}
     if code := nvml.nvmlInit_v2():
         why = {} if code == _NO_DRIVER else {"why": f"the driver's NVML answers with error {code}"}
-        return {"driver": "", "devices": [], **why}
-    text, count = ctypes.create_string_buffer(_TEXT_BYTES), ctypes.c_uint()
+        return {"driver": "", **why}
+    text, count, runs = ctypes.create_string_buffer(_TEXT_BYTES), ctypes.c_uint(), ctypes.c_int()
     nvml.nvmlSystemGetDriverVersion(text, _TEXT_BYTES)
+    nvml.nvmlSystemGetCudaDriverVersion_v2(ctypes.byref(runs))
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    return {"driver": text.value.decode(), "devices": [_device(nvml, index) for index in range(count.value)]}
+    return {
+        "driver": text.value.decode(),
+        "runs": f"{runs.value // 1000}.{runs.value % 1000 // 10}",
+        "devices": [_device(nvml, index) for index in range(count.value)],
+    }
 
 
 def _device(nvml: Any, index: int) -> tuple[str, int, int]:
