@@ -61,6 +61,23 @@ def test_what_is_large_comes_in_chunks_and_in_one_piece(monkeypatch: pytest.Monk
     assert simulation.sent["Share", "messages"] == 3 * (4 + 2)
 
 
+def _unable(number: int) -> Asking[list[Any]]:
+    voter = Voter(Seat(number, 3, 4.0, f"process {number}"))
+    voter.seat.begin()
+    first = yield from voter.tell(None, 0, "it has nothing to say" if number == 0 else "")
+    return [first, (yield from voter.tell(b"x" if number == 0 else None, 0)), (yield from voter.decide(None, "so"))]
+
+
+def test_a_rank_that_cannot_take_part_is_heard_and_the_part_of_the_transition_is_over() -> None:
+    """What is told after it, and the meeting that ends the part, come to the same at once: nobody meets again."""
+    simulation = Simulation([_unable(number) for number in range(3)])
+    simulation.run()
+
+    why = Failed({0: "it has nothing to say"}, (0,))
+    assert simulation.results == {rank: [why, why, why] for rank in range(3)}
+    assert simulation.sent["Gather", "messages"] == 3 * 2
+
+
 def test_a_straggler_is_waited_for() -> None:
     """Shorter than the timeout is no fault."""
     came = came_of(simulated(USUAL, replace(USUAL, work_s=1.0), USUAL))
@@ -133,7 +150,7 @@ def test_whenever_a_rank_is_lost_the_others_come_to_the_same_end(
     usual = replace(USUAL, within=(b"a", b"b" * 120), event_count=2)
     tellers = usual, replace(usual, fails=fails), usual
     ends = set()
-    for moment in range(simulated(*tellers).run()):
+    for moment in range(0, simulated(*tellers).run(), 2 if fails else 1):
         simulation = _lost(fault, rank, moment, *tellers)
         left = [one for one in range(3) if fault == "cut" or one != rank]
         came = {one: simulation.results[one] for one in left}
