@@ -4,5 +4,6 @@ import msgspec.json
 import torch._dynamo
 
 import tests.distributed.ranks
+import tests.distributed.real_engines
 
 __all__ = ["msgspec", "tests", "torch"]
