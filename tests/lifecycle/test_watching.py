@@ -155,6 +155,17 @@ def test_refusals_of_calls_that_are_no_events_are_counted_too() -> None:
     assert world.trainer.tally.refused == {("weights", "groups-exist"): 1}
 
 
+def test_a_refusal_is_counted_for_each_guard_that_does_not_hold() -> None:
+    """And for no guard that does."""
+    world = make_world()
+    world.trainer.begin_step(["A"])
+    with pytest.raises(EventRefused) as refused:
+        world.trainer.sleep()
+
+    assert len(refused.value.verdicts) > len(refused.value.failed)
+    assert world.trainer.tally.refused == {("sleep", guard.name): 1 for guard in refused.value.failed}
+
+
 def test_a_fault_is_counted_at_its_effect() -> None:
     """What was done before it could not be undone."""
     world = make_world()
