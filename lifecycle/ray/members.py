@@ -81,7 +81,7 @@ class Members:
             hasty = replace(self._limits, is_hasty=True)
             self._collect("build", self._ranks(), lambda rank, one: self._built(rank, one, joins=False), hasty)
         except BaseException:
-            self.close()
+            self.close(is_built=False)
             raise
         return self._registry
 
@@ -121,12 +121,16 @@ class Members:
         for rank in leaving:
             del self.lost[rank]
 
-    def close(self) -> None:
-        """End all, and wait until it has ended. Idempotent, never raises."""
+    def close(self, *, is_built: bool = True) -> None:
+        """End all, and wait until it has ended. Idempotent, never raises.
+
+        Args:
+            is_built: ranks have something to leave properly; those that are being built may be waiting for each other.
+        """
         if self._is_closed or not ray.is_initialized():
             return
         self._is_closed = True
-        there = [one for rank, one in self._ranks().items() if rank not in self.lost]
+        there = [one for rank, one in self._ranks().items() if is_built and rank not in self.lost]
         _wait_for([one.leave.remote() for one in there])
         for actor in self._actors.values():
             ray.kill(actor, no_restart=True)

@@ -27,6 +27,7 @@ from lifecycle.ray.registry_actor import RegistryActor
 P = ParamSpec("P")
 T = TypeVar("T")
 _ANSWER_S: Final = 60.0
+_END_S: Final = 10.0
 
 
 def _asked(method: Callable[Concatenate[AdapterRegistry, P], T]) -> Callable[Concatenate[RegistryProxy, P], T]:
@@ -129,8 +130,9 @@ class RegistryProxy:
         self._answer(lambda: ref)
 
     def close(self) -> None:
-        """End the actor. What it holds is gone, unless it was saved. Idempotent."""
+        """End the actor, and wait until it has ended. What it holds is gone, unless it was saved. Idempotent."""
         ray.kill(self._actor, no_restart=True)
+        ray.wait([self._actor.pull.remote(None, {}, None)], timeout=_END_S)  # answered when it is dead
 
     def __enter__(self) -> Self:
         return self
