@@ -5,6 +5,7 @@ An error is the same on every rank: kind, words, attributes and notes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -74,11 +75,16 @@ def told_value(call: str, value: object) -> bytes:
 
 
 def told_error(call: str, error: LifecycleError) -> bytes:
-    """A call that failed. The error is one that :func:`crosses`."""
+    """A call that failed. The error is one that :func:`crosses`.
+
+    What is no text in its words, such as half of a surrogate pair in an engine's answer, becomes a question mark.
+    """
     kind = next(one for one in type(error).__mro__ if one in _SCHEMAS)
-    attributes = msgspec.json.encode({name: getattr(error, name) for name in _ATTRIBUTES[kind]})
+    attributes = {name: getattr(error, name) for name in _ATTRIBUTES[kind]}
     notes = tuple(getattr(error, "__notes__", ()))
-    return msgspec.json.encode(_Outcome(call, error=_ToldError(kind.__name__, str(error), Raw(attributes), notes)))
+    told = {"kind": kind.__name__, "words": str(error), "attributes": attributes, "notes": notes}
+    plain = msgspec.to_builtins({"call": call, "error": told})
+    return json.dumps(plain, ensure_ascii=False).encode(errors="replace")
 
 
 def crosses(error: Exception) -> bool:

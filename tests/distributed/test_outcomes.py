@@ -47,6 +47,16 @@ def test_an_error_is_the_same_on_every_rank(error: LifecycleError) -> None:
     assert vars(found) == vars(error)
 
 
+def test_an_answer_that_is_no_text_arrives_too() -> None:
+    """An engine may cut an answer in the middle of a character; the others wait to hear of it."""
+    error = EngineRefused("E0", "no \ud83d", status=400, answer="full \udcff")
+    error.add_note("and \ud83d")
+    _, _, found = read_outcome(told_error("load_adapter(A, 3)", error), type(None))
+
+    assert isinstance(found, EngineRefused)
+    assert (str(found), found.answer, found.__notes__) == ("engine E0: no ?", "full ?", ["and ?"])
+
+
 def test_an_error_of_one_engine_alone_arrives_as_the_nearest_kind() -> None:
     """With what that one carries, and its words."""
     _, _, found = read_outcome(told_error("report()", OtherBaseError("E0", "another base")), EngineReport)
