@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
 
-from lifecycle import AuditError, EventRefused, Moved, SaverError, TransitionFailed
+from lifecycle import AuditError, EventRefused, Moved, SaverError, TransitionFailed, tracing
 from lifecycle.aio import AsyncLifecycle
 from lifecycle.tracing import trace
 from states import Effect
@@ -214,9 +214,10 @@ def test_a_coroutines_span_is_the_parent_too() -> None:
     assert event.parent == turn.context
 
 
-def test_without_a_provider_an_event_is_as_before() -> None:
-    """The API alone records nothing, and no span becomes current."""
+def test_without_a_provider_an_event_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API alone records nothing, no span becomes current, and nobody looks at how it ended."""
     world = make_world()
+    monkeypatch.setattr(tracing, "_describe", lambda *_: pytest.fail("it was described"))
     seen: list[api.Span] = []
     trace(world.trainer)
     world.trainer.subscribe(lambda _: seen.append(api.get_current_span()))
