@@ -240,7 +240,7 @@ class TrainerLifecycle(Joining):
         with self._runner.turn.of("abort_step"):
             self._require_a_step()
             steps.abort_step(self._parts)
-            self._runner.recorder.noted("a step was aborted", versions=dict(self._parts.versions.wanted))
+            self._runner.recorder.aborted(self._parts.versions.wanted)
 
     def switch_model(self, target: str = ACTOR) -> Outcome:
         """Put another kept model into live memory, or the actor back."""

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lifecycle.adapters.peft_kinds import peft_page
+from lifecycle.audit.schema import schema_page
 from lifecycle.memory.attachable import attach_page
 from states.render import states_page
 from states.render_adapters import adapters_page
@@ -22,6 +23,7 @@ def pages() -> dict[str, str]:
     return {
         "adapters.md": adapters_page(),
         "attach.md": attach_page(),
+        "audit-record.schema.json": schema_page(),
         "decisions.md": decisions_page(),
         "engine-memory.md": engine_page(),
         "peft.md": peft_page(),

@@ -178,10 +178,13 @@ class Recorder:
         """Something worth reading that is no transition."""
         self._write_quietly("lifecycle.noted", {"note": what, **keys})
 
+    def aborted(self, versions: Mapping[str, int]) -> None:
+        """A step was aborted: tells the versions that are others than the last ``moved`` record has left."""
+        self.noted("a step was aborted", versions=changed_versions(self._told, versions))
+
     def _versions(self, versions: Mapping[str, int]) -> dict[str, object]:
         """What changed since the last record, None for a group that is gone; now and then everything."""
-        changed: dict[str, int | None] = {one: id_ for one, id_ in versions.items() if self._told.get(one) != id_}
-        changed |= dict.fromkeys(self._told.keys() - versions.keys())
+        changed = changed_versions(self._told, versions)
         if self._since_checkpoint < max(CHECKPOINT_EVERY, len(versions)):
             return {"versions": changed}
         return {"versions": changed, "checkpoint": dict(versions)}
@@ -211,6 +214,12 @@ class Recorder:
             if self._stops:
                 error.outcome = outcome
                 raise
+
+
+def changed_versions(before: Mapping[str, int | None], now: Mapping[str, int | None]) -> dict[str, int | None]:
+    """The versions of the groups that have another one now, None for a group that is gone or incomplete."""
+    changed: dict[str, int | None] = {group: version for group, version in now.items() if before.get(group) != version}
+    return changed | dict.fromkeys(before.keys() - now.keys())
 
 
 def _verdicts(verdicts: Iterable[Verdict], *, by_facts: bool = True) -> list[object]:

@@ -11,6 +11,7 @@ from lifecycle.transition.copies import host_room_bytes
 from lifecycle.transition.gather import gather
 from lifecycle.transition.lending import lend_again
 from lifecycle.transition.parts import Parts, Request
+from lifecycle.transition.records import changed_versions
 from lifecycle.transition.runner import Runner
 from lifecycle.weights.stored import Plan
 from states import Facts, Refusal, TrainerEvent
@@ -43,12 +44,13 @@ class SnapshotGate:
         with self._runner.turn.of(call):
             self._ask(call, tag, Plan())  # first whether bytes may be looked at at all: a plan may compare them
             self._ask(call, tag, plan())
+            store = self._parts.snapshots
+            before = dict(store.versions(tag)) if store.has(tag) else {}
             moved = do()
             self._runner.count(call, {"snapshot": moved})
             lend_again(self._parts)
-            store = self._parts.snapshots
             held = dict(store.versions(tag)) if store.has(tag) else {}
-            self._runner.recorder.noted(call, tag=tag, bytes=moved, versions=held)
+            self._runner.recorder.noted(call, tag=tag, bytes=moved, versions=changed_versions(before, held))
             return moved
 
     @contextmanager

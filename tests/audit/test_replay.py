@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from lifecycle.transition.runner import decide_event
 from states import Facts, NoChange, Refusal, TrainerEvent, TrainerState, as_one
 from tests.lifecycle.world import World, make_world
 
+PAGE = Path(__file__).parents[2] / "docs" / "audit-log.md"
 VERSION_1 = Path(__file__).parent / "version_1.jsonl"
 DECIDED = ("lifecycle.began", "lifecycle.refused", "lifecycle.unchanged")
 
@@ -127,3 +129,21 @@ def test_facts_come_back_as_they_were() -> None:
     told = plain({"shared": facts.shared(), "local": facts.local()})
 
     assert facts_of({"facts": told}) == facts
+
+
+def test_the_blocks_of_the_page_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first opens a log, the second reads it back and decides its refusals again."""
+    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    world, names = make_world(), {}  # type: ignore[var-annotated]
+    exec(compile(first, "audit-log.md", "exec"), names)  # noqa: S102 - the page of this repository
+    with names["audit"]:
+        world.trainer._runner.recorder._audit = names["audit"]
+        live(world)
+    exec(compile(second, "audit-log.md", "exec"), {})  # noqa: S102 - as above
+
+    told = capsys.readouterr().out
+    assert "in 1 files, 0 torn; whole" in told
+    assert "begin_step ['not loaded: unheard of']" in told
