@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from pathlib import Path
 from threading import Event
+from threading import enumerate as enumerate_threads
 
 import pytest
 
@@ -57,7 +58,10 @@ def test_a_look_that_hangs_is_given_up() -> None:
         return []
 
     late, well = run({"a": hangs, "b": lambda: [_line("b")]}, 0.5)
+    (left,) = [one for one in enumerate_threads() if one.name == "doctor a"]
     never.set()
+
+    assert left.daemon  # or the process would not end
 
     assert (late.check, late.status, late.found) == ("a", Status.BROKEN, "no answer within 0.5 s")
     assert late.todo
