@@ -67,21 +67,22 @@ class Push:
 
     def _send_or_begin_again(self, lease: WeightLease) -> dict[str, str]:
         """Where the engine's transport breaks, the update is aborted and sent once more by its next one, all of it."""
+        if self.facts.weights_resident is None:
+            why = f"what it holds could not be told when the push was planned ({self.facts.unknown}); nothing was sent"
+            raise EngineError(self._engine.name, f"{why}. Send update_weights again, or leave it out of the engines")
+        # Once: an export may be a collective of all ranks, and the transport of one rank's engine breaks there alone.
+        payloads = payloads_of(self._parts, self.facts.stale, lease)
         try:
-            return self._send(lease)
+            return self._send(payloads, lease)
         except TransportBroken as broken:
             if not broken.another:
                 raise
             let_go(broken)
         self._engine.abort_update()
-        return self._send(lease)
+        return self._send(payloads, lease)
 
-    def _send(self, lease: WeightLease) -> dict[str, str]:
+    def _send(self, payloads: Mapping[str, AdapterPayload], lease: WeightLease) -> dict[str, str]:
         engine, facts = self._engine, self.facts
-        if facts.weights_resident is None:
-            why = f"what it holds could not be told when the push was planned ({facts.unknown}); nothing was sent"
-            raise EngineError(engine.name, f"{why}. Send update_weights again, or leave it out of the engines")
-        payloads = payloads_of(self._parts, facts.stale, lease)
         self._instance = self._planned_for(engine.report().instance_id)
         self._is_open = True
         engine.begin_update()

@@ -7,6 +7,7 @@ is aborted and fenced, and the others are at the new versions; the next pass rep
 from __future__ import annotations
 
 from lifecycle.cleanup import clear_device_cache
+from lifecycle.errors import RanksError
 from lifecycle.transition.parts import Parts, Undo, Work, nothing
 from lifecycle.transition.payloads import Checksums
 from lifecycle.transition.push import Push
@@ -19,6 +20,7 @@ def send_weights(parts: Parts, work: Work) -> Undo:
 
     Raises:
         EngineError: an engine failed, or whatever it raises; of several the first one's, with a note for each other.
+        RanksError: ranks that share an engine did not come to the same end. The engines after it were not sent to.
         IncompletePush: what was to be sent is not whole. No engine was touched for it.
     """
     behind = {one.name: one for one in work.facts.engines if one.stale or one.extra or one.fenced}
@@ -32,6 +34,9 @@ def send_weights(parts: Parts, work: Work) -> Undo:
         push = Push(parts, work, engine, behind[engine.name], sums)
         try:
             push.run()
+        except RanksError as error:  # no fault of the engine: the transition is over on all ranks
+            failures.append(error)
+            break
         except Exception as error:  # noqa: BLE001 - whatever an engine raises: the others are sent to as well
             failures.append(error)
         else:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lifecycle import EngineError, EventRefused, Moved, TrainerState, TransitionFailed, Unchanged
+from lifecycle.distributed import RanksMissing
+from lifecycle.transport import TransportBroken
+from states.agreement import Missing
 from tests.lifecycle.world import FakeEngine, World, content_of, make_world
 
 
@@ -222,3 +225,37 @@ def test_an_adapter_that_one_engine_has_committed_is_active_though_another_engin
         world.trainer.update_weights([good, bad])
 
     assert set(world.host.pushes) == {"A", "B"}
+
+
+def test_an_adapter_is_exported_once_although_the_transport_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export may be a collective of all ranks, and the transport of one rank's engine breaks on that rank alone."""
+    world, exported = make_world(), list[str]()
+    real = world.host.export
+
+    class Breaking(FakeEngine):
+        def _call(self, what: str) -> None:
+            super()._call(what)
+            if what == "adapter:A" and "abort" not in self.calls:
+                raise TransportBroken(self.name, "ipc", "gone", another=True)
+
+    monkeypatch.setattr(world.host, "export", lambda name, read: (exported.append(name), real(name, read))[1])
+    engine = Breaking()
+    world.trainer.update_weights([engine])
+
+    assert engine.calls.count("begin") == 2
+    assert exported == ["A", "B"]
+    assert served(world, engine)
+
+
+def test_no_engine_is_sent_to_once_the_ranks_have_come_apart() -> None:
+    """All of them go back: what another engine would be sent meanwhile keeps them waiting."""
+    world, next_one = make_world(), FakeEngine("E1")
+
+    class Shared(FakeEngine):
+        def begin_update(self) -> None:
+            raise RanksMissing(Missing((1,), 0, 1.0))
+
+    with pytest.raises(TransitionFailed, match="rank 1 did not come in time"):
+        world.trainer.update_weights([Shared(), next_one])
+
+    assert next_one.calls == []
