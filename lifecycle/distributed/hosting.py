@@ -31,10 +31,14 @@ class StoreServer:
     """
 
     def __init__(self, host: str = LOOPBACK, port: int = 0) -> None:
+        if not 0 <= port <= _PORT_MAX:  # left to the look-up, a larger one becomes another one
+            raise ConfigError(
+                f"the store cannot listen on port {port}; use 1 to {_PORT_MAX}, or 0 for one that is free"
+            )
         try:
             family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             listener = socket.socket(family, socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that no host can have is of the second kind
             raise ConfigError(
                 f"the store cannot listen on {host!r}: {error}; use an address of this machine"
             ) from error
@@ -42,7 +46,7 @@ class StoreServer:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(where)
             listener.listen(_BACKLOG)
-        except (OSError, OverflowError) as error:
+        except OSError as error:
             listener.close()
             raise ConfigError(f"the store cannot listen on {host}:{port}: {error}; use another address") from error
         port = listener.getsockname()[1]
