@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import os
 import shutil
@@ -247,6 +248,22 @@ def test_two_processes_of_one_log_do_not_rotate_twice(path: Path) -> None:
     assert records[-1]["note"] == "parent"
     sizes = [one.stat().st_size for one in log_files(path)]
     assert all(SMALL <= size < SMALL + 700 for size in sizes[:-1])
+
+
+def test_a_forked_process_waits_for_the_lock_of_the_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The open file that a fork shares is one lock for both: the child opens the log for itself."""
+    log, lock = AuditLog(path), fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lambda fd, how: lock(fd, how | fcntl.LOCK_NB))
+    with log._file.locked():
+        child = os.fork()
+        if child == 0:
+            try:
+                log.write("lifecycle.noted", {})
+            except AuditError:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_a_log_whose_file_in_use_is_gone_goes_on_after_those_that_were_put_aside(path: Path) -> None:
