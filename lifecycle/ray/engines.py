@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lifecycle.distributed import RankAgreement, SharedEngine
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import ConfigError
+from lifecycle.errors import ConfigError, LifecycleError
 from lifecycle.ray.calls import Handle
 from lifecycle.ray.ray_engine import RayEngine
 
 SHARING_RANK: Final = 0
 """The rank that calls an engine of all ranks."""
 _KINDS: Final = ("vllm", "sglang")
+_FIELDS: Final = ("name", "url", "token")
+"""Arguments of a client that the spec has fields for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class UrlEngine:
 
     Attributes:
         name: unique among the engines of a run.
-        url: ``http://HOST:PORT``, as the calling rank reaches it.
+        url: ``http://HOST:PORT``, as the calling rank reaches it. Not shown: it may have credentials in it.
         kind: ``vllm`` or ``sglang``.
         token_variable: the environment variable of the calling rank that holds its token.
         token: or a function that gives it there; called once. Neither token stands in any message or ``repr``.
@@ -37,7 +40,7 @@ class UrlEngine:
     """
 
     name: str
-    url: str
+    url: str = field(repr=False)
     kind: str = "vllm"
     token_variable: str | None = None
     token: Callable[[], str] | None = field(default=None, repr=False)
@@ -96,16 +99,56 @@ def _check(one: object, world: int) -> None:
         raise ConfigError(f"{type(one).__name__} is no engine of a group; give UrlEngine, ActorEngine or EachRank")
     if not isinstance(one.name, str) or not one.name:
         raise ConfigError(f"an engine's name is {one.name!r}; give a string")
-    if isinstance(one, UrlEngine) and one.kind not in _KINDS:
-        raise ConfigError(f"the kind of engine {one.name} is {one.kind!r}; use {' or '.join(_KINDS)}")
-    if isinstance(one, UrlEngine) and one.token is not None and one.token_variable is not None:
-        raise ConfigError(f"engine {one.name} has a token and a variable with one; give one of them")
+    if isinstance(one, UrlEngine):
+        _check_url(one)
     if not isinstance(one, EachRank):
         return
     if len(one.engines) != world or not all(isinstance(each, UrlEngine | ActorEngine) for each in one.engines):
         raise ConfigError(
             f"{one.name} has {len(one.engines)} engines; give {world}, one a rank: UrlEngine, ActorEngine"
         )
+
+
+def _check_url(one: UrlEngine) -> None:
+    if one.kind not in _KINDS:
+        raise ConfigError(f"the kind of engine {one.name} is {one.kind!r}; use {' or '.join(_KINDS)}")
+    if one.token is not None and one.token_variable is not None:
+        raise ConfigError(f"engine {one.name} has a token and a variable with one; give one of them")
+    if not isinstance(one.options, Mapping):
+        raise ConfigError(f"the options of engine {one.name} are no mapping; give arguments of its client by name")
+    if taken := sorted({*one.options} & {*_FIELDS}):
+        raise ConfigError(
+            f"the options of engine {one.name} name {', '.join(taken)}; give that as a field of UrlEngine"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedSpec:
+    """An engine of one call, as ranks are told of it.
+
+    Attributes:
+        number: another one for another engine of the same name. Ranks cannot see that: a function, such as a token's,
+            arrives as another object each time.
+        spec: what it is.
+    """
+
+    number: int
+    spec: EngineSpec
+
+
+class SpecNumbers:
+    """The engines that a driver has named, by name, each with a number."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, NumberedSpec] = {}
+
+    def of(self, specs: Sequence[EngineSpec]) -> tuple[NumberedSpec, ...]:
+        """Number the engines of one call: those that were named before have the number that they had."""
+        for spec in specs:
+            held = self._held.get(spec.name)
+            if held is None or (held.spec is not spec and held.spec != spec):
+                self._held[spec.name] = NumberedSpec(1 if held is None else held.number + 1, spec)
+        return tuple(self._held[spec.name] for spec in specs)
 
 
 class RankEngines:
@@ -117,31 +160,37 @@ class RankEngines:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._own: dict[str, tuple[UrlEngine | ActorEngine, RolloutEngine]] = {}
-        self._shared: dict[str, SharedEngine] = {}
+        self._own: dict[str, tuple[int, RolloutEngine]] = {}
+        self._shared: dict[str, tuple[int, SharedEngine]] = {}
 
-    def hold(self, specs: Sequence[EngineSpec]) -> None:
-        """Build what is not built yet of those that this rank calls. Nothing is asked of them.
+    def hold(self, specs: Sequence[NumberedSpec]) -> None:
+        """Build what is not built yet of those that this rank calls, in the place of another one of its name.
+
+        Nothing is asked of them.
 
         Raises:
             ConfigError: one cannot be built.
         """
-        for spec in specs:
-            mine = self._mine(spec)
-            if mine is not None and not (spec.name in self._own and self._own[spec.name][0] == mine):
-                self._own[spec.name] = mine, _built(spec.name, mine)
+        for one in specs:
+            name, mine = one.spec.name, self._mine(one.spec)
+            if name in self._own and self._own[name][0] == one.number:
+                continue
+            self._end(name)
+            if mine is not None:
+                self._own[name] = one.number, _built(name, mine)
 
-    def of(self, specs: Sequence[EngineSpec], ranks: RankAgreement) -> list[RolloutEngine]:
+    def of(self, specs: Sequence[NumberedSpec], ranks: RankAgreement) -> list[RolloutEngine]:
         """Engines for the trainer. Every rank calls it alike: one that is new and of all is met about."""
         found: list[RolloutEngine] = []
-        for spec in specs:
-            if isinstance(spec, EachRank):
-                found.append(self._own[spec.name][1])
+        for one in specs:
+            name = one.spec.name
+            own = self._own[name][1] if name in self._own else None
+            if own is not None and isinstance(one.spec, EachRank):
+                found.append(own)
                 continue
-            if spec.name not in self._shared:
-                own = self._own[spec.name][1] if spec.name in self._own else None
-                self._shared[spec.name] = SharedEngine(own, ranks, name=spec.name, by=SHARING_RANK)
-            found.append(self._shared[spec.name])
+            if name not in self._shared or self._shared[name][0] != one.number:
+                self._shared[name] = one.number, SharedEngine(own, ranks, name=name, by=SHARING_RANK)
+            found.append(self._shared[name][1])
         return found
 
     def forget(self) -> None:
@@ -149,12 +198,16 @@ class RankEngines:
         self._shared.clear()
 
     def close(self) -> None:
-        """Leave servers as their clients do. Actors are their owner's."""
-        for _, engine in self._own.values():
-            close = getattr(engine, "close", None)
-            if close is not None:
+        """Leave servers as their clients do. Actors are their owner's. Never raises an error of the library."""
+        for name in list(self._own):
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        _, engine = self._own.pop(name, (0, None))
+        close = getattr(engine, "close", None)
+        if close is not None:
+            with suppress(LifecycleError):
                 close()
-        self._own.clear()
 
     def _mine(self, spec: EngineSpec) -> UrlEngine | ActorEngine | None:
         if isinstance(spec, EachRank):

@@ -9,7 +9,7 @@ from lifecycle.adapters.given import as_names
 from lifecycle.errors import ConfigError
 from lifecycle.outcome import Explanation
 from lifecycle.ray.calls import Limits
-from lifecycle.ray.engines import EngineSpec, checked_specs
+from lifecycle.ray.engines import EngineSpec, SpecNumbers, checked_specs
 from lifecycle.ray.members import Members
 from lifecycle.ray.outcome import GroupOutcome, joined
 from lifecycle.ray.registry import RegistryProxy
@@ -72,6 +72,7 @@ class TrainerGroup:
     ) -> None:
         limits = Limits(call_timeout_s, timeout_s)
         self._members = Members(build, world, name, options, limits, start_timeout_s)
+        self._numbers = SpecNumbers()
         self.world, self.name = world, name
         self.registry = self._members.start(registry)
 
@@ -221,6 +222,6 @@ class TrainerGroup:
         return joined(self._members.all(what, "send", what, *args, **kwargs))
 
     def _with_engines(self, what: str, engines: Sequence[EngineSpec]) -> dict[int, Any]:
-        specs = checked_specs(engines, self.world)
+        specs = self._numbers.of(checked_specs(engines, self.world))
         self._members.all(what, "hold_engines", specs)
         return self._members.all(what, "with_engines", what, specs)

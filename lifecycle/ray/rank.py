@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.distributed import RankAgreement, RanksMissing
-from lifecycle.errors import ConfigError, LifecycleError
+from lifecycle.errors import ConfigError
 from lifecycle.ray.answers import Answer, answered
-from lifecycle.ray.engines import EngineSpec, RankEngines
+from lifecycle.ray.engines import NumberedSpec, RankEngines
 from lifecycle.ray.place import Meeting, Place, place_here
 from lifecycle.ray.rank_registry import GroupRegistry, rank_registry
 from lifecycle.ray.registry import RegistryProxy
@@ -56,11 +56,11 @@ class RankProcess:
         """Call a method of what the owner built."""
         return self._told(lambda: self._owners(what)(*positional, **named))
 
-    def hold_engines(self, specs: Sequence[EngineSpec]) -> Answer[None]:
+    def hold_engines(self, specs: Sequence[NumberedSpec]) -> Answer[None]:
         """Build the engines that this rank calls itself, before the ranks meet about them."""
         return answered(lambda: self._engines.hold(specs))
 
-    def with_engines(self, what: str, specs: Sequence[EngineSpec]) -> Answer[Any]:
+    def with_engines(self, what: str, specs: Sequence[NumberedSpec]) -> Answer[Any]:
         """Call a method of the trainer that takes engines."""
         return self._told(lambda: getattr(self._trainer, what)(self._engines.of(specs, self._agreement)))
 
@@ -152,8 +152,7 @@ class RankProcess:
         return answer
 
     def _leave(self) -> None:
-        with suppress(LifecycleError):
-            self._engines.close()
+        self._engines.close()
         ends = getattr(self._built, "close", None)
         try:
             if callable(ends):

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import ray
 import torch
+from ray import cloudpickle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayTaskError
 
 from lifecycle.adapters.registry import AdapterRegistry
@@ -32,7 +33,7 @@ from lifecycle.ray import (
 from lifecycle.ray import calls as calls_module
 from lifecycle.ray.answers import Answer, answered, portable
 from lifecycle.ray.calls import Limits, collect
-from lifecycle.ray.engines import RankEngines, checked_specs
+from lifecycle.ray.engines import RankEngines, SpecNumbers, checked_specs
 from lifecycle.ray.members import Members
 from lifecycle.ray.outcome import joined
 from lifecycle.ray.place import Place, host_of
@@ -259,6 +260,8 @@ URL, TOKEN_IN = UrlEngine("e", "http://127.0.0.1:1"), "ENGINE_TOKEN"
         ([replace(URL, kind="tgi")], "vllm or sglang"),
         ([replace(URL, name="")], "give a string"),
         ([replace(URL, token=lambda: "t", token_variable=TOKEN_IN)], "give one of them"),
+        ([replace(URL, options={"token": "t"})], "name token; give that as a field"),
+        ([replace(URL, options=5)], "no mapping"),
         ([EachRank("e", [URL])], "give 2, one a rank"),
         ([EachRank("e", [URL, EachRank("f", [])])], "give 2, one a rank"),
     ],
@@ -277,20 +280,76 @@ def test_a_token_is_in_no_repr_and_is_looked_up_where_it_is_used(monkeypatch: py
         replace(URL, name="a", token_variable=TOKEN_IN),
         replace(URL, name="b", token=lambda: "secret-2"),
         replace(URL, name="c", kind="sglang", token_variable=TOKEN_IN),
-        replace(URL, name="d", options={"token": "secret-3"}),
+        replace(URL, name="d", url="http://me:secret-4@127.0.0.1:1", options={"token": "secret-3"}),
     ]
-    engines.hold(specs[:3])
-    first = engines._own["a"][1]
-    engines.hold(specs[:3])
+    engines.hold(SpecNumbers().of(specs[:3]))
     held: list[Any] = [one for _, one in engines._own.values()]
 
     assert "secret" not in repr([specs, held])
     assert [one._http._headers["authorization"] for one in held[:2]] == ["Bearer secret-1", "Bearer secret-2"]
     assert held[2]._http[0]._headers["authorization"] == "Bearer secret-1"
-    assert engines._own["a"][1] is first
     with pytest.raises(ConfigError, match="MISSING_ENGINE_TOKEN, which is not set"):
-        engines.hold([replace(URL, token_variable=f"MISSING_{TOKEN_IN}")])
-    RankEngines(1).hold(specs)  # only the rank that calls builds them
+        engines.hold(SpecNumbers().of([replace(URL, token_variable=f"MISSING_{TOKEN_IN}")]))
+    RankEngines(1).hold(SpecNumbers().of(specs))  # only the rank that calls builds them
+
+
+def test_an_engine_that_is_named_again_is_the_one_that_was_built() -> None:
+    """Also where it has a function, which arrives as another one each time."""
+    numbers, engines = SpecNumbers(), RankEngines(0)
+    spec = replace(URL, token=lambda: "t")
+    arrived: list[Any] = [cloudpickle.loads(cloudpickle.dumps(numbers.of([spec]))) for _ in range(2)]
+    engines.hold(arrived[0])
+    first = engines._own["e"][1]
+    engines.hold(arrived[1])
+
+    assert arrived[0] != arrived[1]
+    assert engines._own["e"][1] is first
+
+
+class _Left(FakeEngine):
+    """An engine that is left, and cannot be."""
+
+    def close(self) -> None:
+        self.calls.append("close")
+        raise EngineError(self.name, "it is away")
+
+
+def test_another_engine_of_the_same_name_takes_its_place() -> None:
+    """On every rank alike; the one before is left, and is called no more."""
+    numbers, engines, others = SpecNumbers(), RankEngines(0), RankEngines(1)
+    here = numbers.of([URL])
+    before = _Left("e")
+    engines._own["e"] = here[0].number, before
+    first = engines.of(here, _agreement(0))[0]
+    there = numbers.of([replace(URL, url="http://127.0.0.1:2")])
+    for one in (engines, others):
+        one.hold(there)
+    second = engines.of(there, _agreement(0))[0]
+
+    assert before.calls == ["close"]
+    assert second is not first
+    assert engines._own["e"][1] is not before
+    apart = numbers.of([EachRank("e", [URL, URL])])
+    others.hold(apart)
+    assert others.of(apart, _agreement(1)) == [others._own["e"][1]]
+    others.hold(numbers.of([URL]))
+    assert others._own == {}
+
+
+def test_what_cannot_be_left_does_not_keep_the_others_from_being_left() -> None:
+    """A server may be gone when a group is closed."""
+    engines = RankEngines(0)
+    left = [_Left("a"), _Left("b")]
+    engines._own = {one.name: (1, one) for one in left}
+    engines.close()
+
+    assert [one.calls for one in left] == [["close"], ["close"]]
+
+
+def _agreement(rank: int) -> RankAgreement:
+    """Whose other ranks say what this one says."""
+    seat = type("Seat", (), {"world": 2, "rank": rank})()
+    return cast("RankAgreement", type("Ranks", (), {"seat": seat, "told": lambda _, payload, by: payload})())
 
 
 class _Actor:
@@ -419,7 +478,7 @@ def test_an_actor_that_is_no_engine_is_refused(here: None) -> None:
     """When it is to be used the first time."""
     engines = RankEngines(0)
     with pytest.raises(EngineError, match="no rollout engine"):
-        engines.hold([ActorEngine("E", _Actor(object()))])
+        engines.hold(SpecNumbers().of([ActorEngine("E", _Actor(object()))]))
 
 
 def test_a_registry_that_does_not_answer_is_lost(here: None) -> None:
@@ -501,13 +560,12 @@ def test_without_ray_the_import_says_what_to_install() -> None:
 def test_engines_of_ranks_are_met_about_anew_when_a_rank_was_replaced() -> None:
     """The real engine stays; what was agreed with a rank that is gone does not."""
     engines = RankEngines(0)
-    engines._own["E"] = URL, FakeEngine("E")
-    seats = type("Ranks", (), {"seat": type("Seat", (), {"world": 2, "rank": 0})(), "told": lambda _, payload, by: payload})()  # fmt: skip  # noqa: E501
-    specs = [replace(URL, name="E")]
-    first = engines.of(specs, cast("RankAgreement", seats))
-    again = engines.of(specs, cast("RankAgreement", seats))
+    specs = SpecNumbers().of([replace(URL, name="E")])
+    engines._own["E"] = specs[0].number, FakeEngine("E")
+    first = engines.of(specs, _agreement(0))
+    again = engines.of(specs, _agreement(0))
     engines.forget()
 
     assert first[0] is again[0]
-    assert engines.of(specs, cast("RankAgreement", seats))[0] is not first[0]
+    assert engines.of(specs, _agreement(0))[0] is not first[0]
     engines.close()
