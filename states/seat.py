@@ -49,10 +49,10 @@ class Seat:
         """Begin a part of a transition, by the meeting that ends it; ``HELLO`` leaves the last one."""
         self.closing, self.turn, self.stopped = closing, 0, stopped
 
-    def begin(self) -> None:
-        """Begin a transition."""
+    def begin(self, closing: Phase = Phase.DECIDED) -> None:
+        """Begin a transition, or something else that all ranks come through or none, at its only part."""
         self.sequence += 1
-        self.enter(Phase.DECIDED)
+        self.enter(closing)
 
     def aside(self, ballot: Ballot) -> Ballot:
         """A ballot of a meeting inside a part, with the place that this rank is at."""

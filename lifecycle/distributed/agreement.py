@@ -14,6 +14,7 @@ from lifecycle.distributed.gloo import GlooTransport
 from lifecycle.distributed.hosting import LOOPBACK
 from lifecycle.distributed.sharing import SharedRegistry
 from lifecycle.errors import ConfigError, LifecycleError
+from lifecycle.transition.building import heard
 from states import Decision, Facts, Step, TrainerEvent, TrainerState
 from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Moved, Phase, Proposal, Reason, Said
 from states.agreement_engines import agree_on_engines
@@ -147,8 +148,7 @@ class RankAgreement:
             RanksFailed: a rank failed meanwhile, or has nothing to say, or what it gives is none of this.
             RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
         """
-        if not is_count(by) or not 0 <= by < self.seat.world:
-            raise ConfigError(f"by is {by!r}; use the number of a rank, 0 to {self.seat.world - 1}")
+        self._check_by(by)
         wrong = why_not_told(payload, tells=self.seat.rank == by)
         found = self._transport.drive(self._voter.tell(None if wrong else payload, by, wrong))
         return found if isinstance(found, bytes) else self._raise(found)
@@ -173,21 +173,29 @@ class RankAgreement:
             host: the adapters of this rank.
 
         Raises:
-            As :meth:`share_registry`, where a registry is shared.
+            ConfigError, RanksFailed, RanksDisagree, RanksMissing, RankFenced: as
+                :meth:`lifecycle.distributed.sharing.SharedRegistry.share`, where a registry is shared.
         """
         self.seat.begin()
         if self._registry_from is not None:
-            self.share_registry(host, by=self._registry_from)
+            self._shared.share(host, self._registry_from)
 
     def share_registry(self, host: AdapterHost | None, *, by: int) -> None:
-        """Be as the registry of rank *by* is now. Every rank calls it; with ``registry_from`` every event does.
+        """Be as the registry of rank *by* is now. Every rank calls it, outside of events.
+
+        With ``registry_from`` every event does the same, as it begins. Here the ranks meet once more at the end, to
+        hear whether all have taken it over.
 
         Raises:
-            ConfigError: the host has no registry, or that of rank *by* cannot be taken over; see
+            ConfigError: *by* is no rank, the host has no registry, or that of rank *by* cannot be taken over; see
                 :meth:`lifecycle.distributed.sharing.SharedRegistry.share`.
-            RanksFailed, RanksDisagree, RanksMissing, RankFenced: as :meth:`told`.
+            RanksFailed: another rank failed meanwhile. What was taken over stays.
+            RanksDisagree, RanksMissing, RankFenced: as :meth:`told`.
         """
-        self._shared.share(host, by)
+        self._check_by(by)
+        self.seat.begin(Phase.ACTED)
+        with heard(self):
+            self._shared.share(host, by)
 
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on: those of this rank, but for what all ranks have to look at together.
@@ -270,6 +278,10 @@ class RankAgreement:
         found = self._transport.drive(self._voter.vote(phase, said, reason, result))
         if not isinstance(found, Agreed):
             self._raise(found)
+
+    def _check_by(self, by: object) -> None:
+        if not is_count(by) or not 0 <= by < self.seat.world:
+            raise ConfigError(f"by is {by!r}; use the number of a rank, 0 to {self.seat.world - 1}")
 
     @staticmethod
     def _raise(found: Agreed | Moved | Disagreed | Failed | Missing | Fenced) -> Never:

@@ -1,4 +1,4 @@
-"""Building a trainer as one of several ranks: what fails on one of them fails on all, within moments."""
+"""What ranks do together outside of events, such as building trainers: what fails on one fails on all, at once."""
 
 from __future__ import annotations
 
@@ -51,15 +51,38 @@ def together(ranks: Ranks) -> Iterator[Block]:
         if not block.has_begun:
             ranks.unbuilt(error)
         elif block.has_met:
-            with suppress(LifecycleError):
-                ranks.acted(error)
-            _leave(ranks)
+            _failed(ranks, error)
         raise
+    _came_through(ranks)
+
+
+@contextmanager
+def heard(ranks: Ranks) -> Iterator[None]:
+    """All ranks come through the block, or all hear at its end which one did not. They are in one part of the run.
+
+    Raises:
+        RanksFailed, RanksDisagree, RanksMissing, RankFenced, StoreLost: as :meth:`Ranks.acted`.
+    """
+    try:
+        yield
+    except BaseException as error:
+        _failed(ranks, error)
+        raise
+    _came_through(ranks)
+
+
+def _came_through(ranks: Ranks) -> None:
     try:
         ranks.acted()
     except BaseException:
         _leave(ranks)
         raise
+
+
+def _failed(ranks: Ranks, error: BaseException) -> None:
+    with suppress(LifecycleError):
+        ranks.acted(error)
+    _leave(ranks)
 
 
 def _leave(ranks: Ranks) -> None:
