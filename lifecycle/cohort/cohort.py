@@ -34,7 +34,7 @@ class Cohort:
             act with other ranks and some that do not.
     """
 
-    def __init__(self, **members: TrainerLifecycle) -> None:
+    def __init__(self, /, **members: TrainerLifecycle) -> None:
         self._members = Members(members)
         self._turn = Turn(max(one.config.event_timeout_s for one in members.values()))
         self._turns = 0

@@ -112,4 +112,6 @@ class Drive:
 
 
 def _others_are_gone(error: BaseException) -> bool:
-    return isinstance(error, _OTHERS_ARE_GONE) or isinstance(getattr(error, "cause", None), _OTHERS_ARE_GONE)
+    """Also where they went in the middle of a transition, or of its undo."""
+    found = (error, getattr(error, "cause", None), getattr(error, "undo_error", None))
+    return any(isinstance(one, _OTHERS_ARE_GONE) for one in found)

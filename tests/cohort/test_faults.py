@@ -239,3 +239,25 @@ def test_when_ranks_are_missing_nobody_waits_for_them_once_a_step_of_the_way_bac
 
     assert isinstance(failed.value.cause, RanksMissing)
     assert failed.value.states == dict.fromkeys(NAMES, TrainerState.OFFLOADED_CPU)
+
+
+class LostInUndo(Alone):
+    """An effect fails, and the other rank does not come when it is to be undone."""
+
+    def undone(self, error: BaseException | None = None) -> None:
+        raise RanksMissing(Missing((1,), 3, 0.1))
+
+
+def test_when_ranks_are_lost_while_a_step_is_undone_nobody_waits_for_them_either() -> None:
+    """The critic is faulted, and the actor is not asked for anything more."""
+    world, _ = broken_world("actor")
+    effects = world["critic"]._runner.effects
+    effects[Effect.RESUME_WEIGHTS] = fail
+    world["critic"]._runner._ranks = LostInUndo()
+    with pytest.raises(CohortFailed, match=r"critic\.recover\(\)") as failed:
+        world.cohort.awake("critic")
+
+    assert isinstance(failed.value.cause, TrainerFaulted)
+    assert isinstance(failed.value.cause.undo_error, RanksMissing)
+    assert failed.value.states["actor"] is TrainerState.OFFLOADED_CPU
+    assert world.events()[-2:] == ["actor.sleep", "actor.offload"]
