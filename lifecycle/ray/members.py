@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import Any, Final
 
 import ray
@@ -61,6 +62,7 @@ class Members:
         self._actors: dict[int, Handle] = {}
         self._meetings: dict[int, Meeting] = {}
         self._places: dict[int, Place] = {}
+        self._asking = Lock()
         self.lost: dict[int, RankLost] = {}
 
     def start(self, registry: RegistryProxy | int | None) -> RegistryProxy | None:
@@ -131,12 +133,14 @@ class Members:
             return
         self._is_closed = True
         there = [one for rank, one in self._ranks().items() if is_built and rank not in self.lost]
-        _wait_for([one.leave.remote() for one in there])
-        for actor in self._actors.values():
-            ray.kill(actor, no_restart=True)
-        _wait_for([one.place.remote() for one in self._actors.values()])  # answered when they are dead
-        if self._owns_registry and self._registry is not None:
-            self._registry.close()
+        try:
+            _wait_for([one.leave.remote() for one in there])
+        finally:  # also when the wait is interrupted
+            for actor in self._actors.values():
+                ray.kill(actor, no_restart=True)
+            _wait_for([one.place.remote() for one in self._actors.values()])  # answered when they are dead
+            if self._owns_registry and self._registry is not None:
+                self._registry.close()
 
     # how
 
@@ -201,7 +205,8 @@ class Members:
         self, call: str, actors: Mapping[int, Handle], ask: Callable[[int, Handle], Any], limits: Limits | None = None
     ) -> dict[int, Any]:
         """Ask each of them, and note who is lost."""
-        refs = {rank: ask(rank, actor) for rank, actor in actors.items()}
+        with self._asking:  # calls of two threads come to all ranks in one order
+            refs = {rank: ask(rank, actor) for rank, actor in actors.items()}
         try:
             return collect(call, refs, self._limits if limits is None else limits)
         except GroupError as failed:

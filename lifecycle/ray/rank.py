@@ -17,6 +17,7 @@ from lifecycle.ray.registry import RegistryProxy
 
 REGISTRY_RANK: Final = 0
 """The rank that asks the registry's actor, and tells the others."""
+_NEVER_MET: Final = -1
 
 
 class RankProcess:
@@ -101,7 +102,9 @@ class RankProcess:
         try:
             self._built = build(self._rank, self._world, ranks, **named)
             self._check_built()
-        except BaseException:
+        except BaseException as error:
+            if joins and ranks.seat.generation == _NEVER_MET:
+                ranks.unbuilt(error)  # the others wait for it, to admit it
             ranks.close()
             raise
 

@@ -91,7 +91,8 @@ class RegistryProxy:
     @property
     def slots(self) -> int:
         """How many slots there are."""
-        return self.pull(None, {}, None).slots
+        count: int = self._answer(self._actor.slots.remote)
+        return count
 
     def ask(self, method: str, *args: object, **kwargs: object) -> Any:
         """Call a method of the registry in its actor."""
@@ -132,7 +133,7 @@ class RegistryProxy:
     def close(self) -> None:
         """End the actor, and wait until it has ended. What it holds is gone, unless it was saved. Idempotent."""
         ray.kill(self._actor, no_restart=True)
-        ray.wait([self._actor.pull.remote(None, {}, None)], timeout=_END_S)  # answered when it is dead
+        ray.wait([self._actor.slots.remote()], timeout=_END_S)  # answered when it is dead
 
     def __enter__(self) -> Self:
         return self

@@ -62,6 +62,10 @@ class RegistryActor:
         """Call a method of the registry."""
         return answered(lambda: getattr(self._held, method)(*args, **kwargs))
 
+    def slots(self) -> Answer[int]:
+        """How many slots there are."""
+        return answered(lambda: self._held.slots)
+
     def connect(self, held: Mapping[str, DesiredAdapter]) -> Answer[None]:
         """A trainer begins with these adapters in its slots."""
         return answered(lambda: self._held.begin(held))
@@ -94,5 +98,6 @@ class RegistryActor:
 
     @property
     def _held(self) -> HeldRegistry:
-        assert self._registry is not None  # it is opened before anybody gets its handle
+        if self._registry is None:  # it has its name before it is open
+            raise ConfigError("the registry is being started; ask again")
         return self._registry

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 import ray
@@ -182,6 +184,38 @@ def test_a_rank_that_is_fenced_counts_as_lost(monkeypatch: pytest.MonkeyPatch) -
 
     assert members.lost[0].is_dead
     assert "it was late" in members.lost[1].why
+
+
+def test_calls_of_two_threads_come_to_all_ranks_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that got them in different orders would wait for each other in different meetings."""
+    members, came = Members(lambda: None, 2, "run", None, Limits(100, 4), 10), list[tuple[str, int]]()
+    other = Thread(target=lambda: members._collect("b", {0: None, 1: None}, lambda rank, _: came.append(("b", rank))))
+
+    def ask(rank: int, _: object) -> None:
+        came.append(("a", rank))
+        if rank == 0:
+            other.start()
+            other.join(0.5)  # it would be through by now
+
+    monkeypatch.setattr("lifecycle.ray.members.collect", lambda *_: {})
+    members._collect("a", {0: None, 1: None}, ask)
+    other.join()
+
+    assert came == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
+def test_an_interrupt_while_a_group_is_left_ends_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process stays behind."""
+    members, killed = Members(lambda: None, 2, "run", None, Limits(100, 4), 10), list[object]()
+    actors = {rank: mock.MagicMock() for rank in (-1, 0, 1)}
+    members._actors = dict(actors)
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "kill", lambda actor, no_restart: killed.append(actor))
+    monkeypatch.setattr(ray, "wait", mock.Mock(side_effect=[KeyboardInterrupt, None]))
+    with pytest.raises(KeyboardInterrupt):
+        members.close()
+
+    assert killed == list(actors.values())
 
 
 def test_an_error_of_the_library_crosses_whole() -> None:
@@ -530,16 +564,19 @@ def test_sources_that_a_rank_has_are_not_sent_again() -> None:
 
 
 def test_a_registry_goes_on_from_what_was_saved(tmp_path: Path) -> None:
-    """From a file or a snapshot, not from both, and not from nothing."""
+    """From a file or a snapshot, not from both, and not from nothing; it is found by name a moment before."""
     registry = AdapterRegistry(2)
     registry.register("A", seed=1)
     registry.save(tmp_path / "registry.json")
     from_file, from_snapshot, wrong = RegistryActor(), RegistryActor(), RegistryActor()
+    not_yet = wrong.ask("adapter_state", ("A",), {}).error
     from_file.open(None, tmp_path / "registry.json", None)
     from_snapshot.open(2, None, registry.snapshot())
 
     assert from_file.ask("adapter_state", ("A",), {}).value == "pending"
     assert from_snapshot.ask("snapshot", (), {}).value == registry.snapshot()
+    assert isinstance(not_yet, ConfigError)
+    assert "ask again" in str(not_yet)
     for given in ((None, None, None), (2, tmp_path / "registry.json", registry.snapshot())):
         assert isinstance(wrong.open(*given).error, ConfigError)
 

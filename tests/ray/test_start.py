@@ -10,7 +10,7 @@ import psutil
 import pytest
 import ray
 
-from lifecycle.distributed import RankAgreement
+from lifecycle.distributed import RankAgreement, RanksFailed
 from lifecycle.errors import ConfigError
 from lifecycle.ray import GroupError, RemoteFailure, TrainerGroup, registry, start_registry
 from tests.ray.world import Member, OddError, build
@@ -107,6 +107,27 @@ def test_a_build_that_gives_something_else_is_refused(clean: None) -> None:
         TrainerGroup(lambda rank, world, ranks: 5, WORLD, options=OPTIONS, timeout_s=TIMEOUT_S)
 
     assert caught.value.kind == "ConfigError"
+
+
+def _does_not_join(rank: int, world: int, ranks: RankAgreement, *, joins: bool = False) -> Member:
+    if joins:
+        raise OddError(rank)
+    return build(rank, world, ranks)
+
+
+def test_a_process_that_cannot_be_built_in_a_lost_ones_place_keeps_nobody_waiting(clean: None) -> None:
+    """The survivors hear why before the time of a meeting is over, are as before, and another one can be tried."""
+    with TrainerGroup(_does_not_join, WORLD, options=OPTIONS, timeout_s=TIMEOUT_S) as group:
+        with pytest.raises(GroupError):
+            group.call("die", 1)
+        for _ in range(2):
+            with pytest.raises(GroupError) as caught:
+                group.replace()
+            assert (caught.value.rank, caught.value.kind) == (1, "tests.ray.world.OddError")
+            assert isinstance(caught.value.errors[0], RanksFailed)
+            assert "odd on 1" in str(caught.value.errors[0])
+        assert group.lost == (1,)
+        assert group.states() == {0: "awake"}
 
 
 def test_actors_that_find_no_room_are_given_up(clean: None) -> None:
