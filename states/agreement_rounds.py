@@ -28,7 +28,7 @@ from states.agreement_requests import Asking, Gather, Share
 from states.agreement_told import tell
 from states.decision import Refusal
 from states.facts import Facts
-from states.generations import meet
+from states.generations import dissolve, meet
 from states.joining import Assembled, assembled, differing_roles
 from states.seat import Seat
 
@@ -44,10 +44,14 @@ class Voter:
 
     Args:
         seat: its place among the ranks.
+
+    Attributes:
+        assembles: the ranks have met to build trainers or to join, and no event has begun since.
     """
 
     seat: Seat
     digester: Digester = field(default_factory=Digester)
+    assembles: bool = False
 
     def decide(self, proposal: Proposal | None, reason: str = "", moved: Said = Said.NOTHING) -> Asking[Decided]:
         """Meet before anything is done. Every rank calls it once an event, also one that refuses, or fails before.
@@ -61,6 +65,7 @@ class Voter:
             What to do, the same on every rank that is there: see the results in :mod:`states.agreement`.
         """
         seat = self.seat
+        self.assembles = False
         if seat.closing is not Phase.DECIDED:
             seat.begin()
         found: Decided
@@ -89,7 +94,9 @@ class Voter:
         else:
             found = yield from meet(seat, phase, lambda left_s: self._vote(phase, said, reason, result, left_s))
         undoes = phase is Phase.ACTED and not isinstance(found, Agreed)
-        seat.enter(Phase.UNDONE if undoes else Phase.HELLO, found if isinstance(found, Missing) else None)
+        seat.enter(Phase.UNDONE if undoes else Phase.HELLO, found if undoes and isinstance(found, Missing) else None)
+        if phase is Phase.UNDONE and self.assembles:
+            yield from dissolve(seat)
         return found
 
     def tell(self, payload: bytes | None, teller: int, reason: str = "") -> Asking[bytes | Voted]:
@@ -116,17 +123,22 @@ class Voter:
     def assemble(self, version: int, said: Said = Said.NOTHING, reason: str = "") -> Asking[Assembled | Voted]:
         """Meet where trainers are built, or ranks join: who comes for what, and the largest of the version ids.
 
+        Where that fails, here or before the end, the ranks leave the group: who failed may be replaced by then.
+
         Args:
             version: the newest that this process has used; new ones begin above the largest of all ranks.
             said: whether this rank joins, or admits who does, or has failed on the way here.
             reason: why it failed.
         """
         found = yield from self._compare(Ballot(Phase.COMPARED, said, 0, 0, version), reason)
-        if not isinstance(found, tuple):
-            return found
-        unlike_roles = differing_roles(found)
+        self.assembles = True
+        unlike_roles = differing_roles(found) if isinstance(found, tuple) else None
+        if unlike_roles is not None or isinstance(found, Failed):
+            yield from self.vote(Phase.UNDONE)  # all came for this, so all leave
         if unlike_roles is not None:
             return Disagreed(self.seat.sequence, "", (unlike_roles,))
+        if not isinstance(found, tuple):
+            return found
         self.seat.enter(Phase.ACTED)  # all say in the end whether they have got there
         return assembled(self.seat.rank, found)
 

@@ -71,6 +71,17 @@ def meet(seat: Seat, phase: Phase, talk: Callable[[float], Asking[T]]) -> Asking
     return seat.fenced
 
 
+def dissolve(seat: Seat) -> Asking[None]:
+    """Leave the group together: all ranks know that what they met for has failed.
+
+    Nobody is missing, and nobody is waited for: the next meeting is of those that come for it, other processes too.
+    """
+    if seat.connected:
+        yield Disconnect()
+        seat.connected = False
+        yield from _rule(seat, {"missing": [], "sequence": seat.sequence, "committed": -1, "again": False})
+
+
 def _comes_again(seat: Seat, phase: Phase, result: object) -> bool:
     """Whether this rank comes to another meeting of the transition in any case: it need not say that it passed."""
     if phase in SIDE:

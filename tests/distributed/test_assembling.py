@@ -18,15 +18,26 @@ BUILDS, JOINS, ADMITS = Said.NOTHING, Said.JOINS, Said.ADMITS
 
 
 def assembling(number: int, said: Said, *, fails: str = "", incarnation: str = "") -> Asking[list[Any]]:
-    """One rank that meets, hears what is handed over where ranks join, and says in the end whether it got there.
+    """A new process of a rank that does :func:`attempt` once.
 
     Args:
         number: of the rank.
         said: what it comes for.
-        fails: ``"early"`` before it meets, ``"late"`` instead of hearing the second thing.
+        fails: see there.
         incarnation: of its process.
     """
-    voter = Voter(Seat(number, WORLD, 4.0, incarnation or f"process {number}"))
+    return (yield from attempt(Voter(Seat(number, WORLD, 4.0, incarnation or f"process {number}")), said, fails))
+
+
+def attempt(voter: Voter, said: Said, fails: str = "") -> Asking[list[Any]]:
+    """A rank meets, hears what is handed over where ranks join, and says in the end whether it got there.
+
+    Args:
+        voter: of the rank.
+        said: what it comes for.
+        fails: ``"early"`` before it meets, ``"late"`` instead of hearing the second thing.
+    """
+    number = voter.seat.rank
     if fails == "early":
         return [(yield from voter.assemble(0, Said.FAILED, Reason("no room", "C")))]
     met = yield from voter.assemble(100 + number, said)
@@ -94,6 +105,44 @@ def test_roles_that_do_not_go_together_are_a_disagreement() -> None:
         assert isinstance(found[0], Disagreed)
         assert [one.fact for one in found[0].differences] == ["what it came for"]
         assert found[0].differences[0].ranks == (1,)
+
+
+@pytest.mark.parametrize("fails", ["early", "late"])
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_rank_that_could_not_join_is_replaced_by_another_process_at_once(failing: int, fails: str) -> None:
+    """The one that was refused has ended: nobody waits for it, whether it failed itself or one that admits."""
+
+    def admitting(number: int) -> Asking[list[Any]]:
+        voter = Voter(Seat(number, WORLD, 4.0, f"process {number}"))
+        first = yield from attempt(voter, ADMITS, fails if number == failing else "")
+        return [first[-1], *(yield from attempt(voter, ADMITS))]
+
+    joins = fails if failing == 1 else ""
+    simulation = Simulation([admitting(0), assembling(1, JOINS, fails=joins), admitting(2)])
+    simulation.start(1, assembling(1, JOINS, incarnation="another"), at_s=0.5)
+    simulation.run()
+
+    assert max(at_s for _, at_s, _ in simulation.ended) < 1.0  # nobody waited for the timeout
+    assert {type(simulation.results[rank][0]) for rank in (0, 2)} == {Failed}
+    assert {type(one[-1]) for one in simulation.results.values()} == {Agreed}
+
+
+def test_a_rank_that_is_lost_in_an_undo_can_be_replaced_without_another_event() -> None:
+    """That it is missing is said once: the undo that it was missing in is over."""
+
+    def failing(number: int) -> Asking[list[Any]]:
+        voter = Voter(Seat(number, WORLD, 4.0, f"process {number}"))
+        failed = yield from voter.vote(Phase.ACTED, Said.FAILED if number == 0 else Said.NOTHING, "no room")
+        if number == 1:
+            return [failed]
+        return [(yield from voter.vote(Phase.UNDONE)), *(yield from attempt(voter, ADMITS))]
+
+    simulation = Simulation([failing(rank) for rank in range(WORLD)])
+    simulation.start(1, assembling(1, JOINS, incarnation="another"), at_s=3.0)
+    simulation.run()
+
+    assert {type(simulation.results[rank][0]) for rank in (0, 2)} == {Missing}
+    assert {type(one[-1]) for one in simulation.results.values()} == {Agreed}
 
 
 @pytest.mark.parametrize("lost", range(WORLD))

@@ -162,6 +162,18 @@ def test_a_newcomer_that_is_not_like_the_others_is_refused_on_all(ranks: Ranks, 
     alike(ranks.all("stands"))
 
 
+def test_a_newcomer_that_was_refused_and_has_ended_is_not_waited_for(ranks: Ranks) -> None:
+    """Another process joins at once in its place."""
+    trained(ranks)
+    lose(ranks, 2)
+    assert join(ranks, 2, seed=8)[2].kind == "JoinRefused"
+    ranks.signal(2, signal.SIGKILL)
+    ranks.start(2)
+
+    assert join(ranks, 2) == {rank: "awake" if rank == 2 else (2,) for rank in ALL}
+    alike(ranks.all("stands"))
+
+
 @pytest.mark.parametrize(("call", "guard"), [("accumulate", "no-gradient-is-accumulated"), ("hold", "")])
 def test_what_one_rank_cannot_hand_over_nobody_does(ranks: Ranks, call: str, guard: str) -> None:
     """A refusal with its reason on each rank that refuses, told to the newcomer; a lease is no reason."""
