@@ -261,7 +261,13 @@ class TransitionFailed(LifecycleError):
 
 
 class RanksError(LifecycleError):
-    """The ranks did not come to the same end. What they were in the middle of ends with it on every rank."""
+    """The ranks did not come to the same end. What they were in the middle of ends with it on every rank.
+
+    Attributes:
+        has_begun: other ranks had begun to act, also where this one has not.
+    """
+
+    has_begun = False
 
 
 class TrainerFaulted(LifecycleError):

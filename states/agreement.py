@@ -269,11 +269,13 @@ class Missing(NotABool):
         ranks: who did not come in time; empty when all are there and were at different places.
         generation: the generation that ended.
         waited_s: how long this rank has waited.
+        has_begun: ranks had begun to act when it broke, also if this one had not heard that all agreed.
     """
 
     ranks: tuple[int, ...]
     generation: int
     waited_s: float
+    has_begun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,9 @@ def _weigh(seat: Seat, *, is_late: bool) -> Asking[dict[str, Any] | None]:
     committed = [found.sequence for found in map(Place.of, commits) if found.phase == Phase.ACTED]
     # Ranks that wait at one place can simply meet there again, if there is time; anything else is given up, by all.
     again = all(lost) and len(set(places)) == 1 and not is_late
+    agreed = Place(first.sequence, Phase.DECIDED)
     found = {"missing": missing, "sequence": first.sequence, "committed": max(committed, default=-1), "again": again}
+    found["begun"] = any(one > agreed for one in places if one.sequence == first.sequence)
     return (yield from _rule(seat, found))
 
 
@@ -212,4 +214,4 @@ def _sentence(seat: Seat, verdict: dict[str, Any], waited_s: float) -> Missing |
     if seat.rank in missing:
         why = "it did not answer in time, and the other ranks have gone on without it"
         return Fenced(seat.generation, why)
-    return Missing(missing, seat.generation, waited_s)
+    return Missing(missing, seat.generation, waited_s, has_begun=verdict.get("begun", False))

@@ -70,12 +70,14 @@ class RanksMissing(RanksError):
         ranks: who did not come; empty when all did, and the group broke half-way.
         generation: the generation of the group that is over now.
         waited_s: how long this rank waited, in seconds.
+        has_begun: ranks had begun to act when the group broke.
     """
 
     def __init__(self, found: Missing) -> None:
         self.ranks = found.ranks
         self.generation = found.generation
         self.waited_s = found.waited_s
+        self.has_begun = found.has_begun
         if found.ranks:
             what = f"{ranks_told(found.ranks)} did not come in time"
             remedy = "look at the end of their logs, start them anew, and send the event again; or end this rank too"

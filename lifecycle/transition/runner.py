@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from lifecycle.errors import DigestMismatch, EventRefused, LifecycleError, TrainerFaulted, TransitionFailed
+from lifecycle.errors import DigestMismatch, EventRefused, LifecycleError, RanksError, TrainerFaulted, TransitionFailed
 from lifecycle.ledger import held_now
 from lifecycle.outcome import Moved, Outcome, Unchanged
 from lifecycle.transition.effects import EFFECTS
@@ -110,14 +110,19 @@ class Runner:
                 self._ranks.undecided(error)
                 raise
             state = self.machine.state
-            decision = self._ranks.decided(event, state, facts, decide_event(state, event, facts))
+            try:
+                decision = self._ranks.decided(event, state, facts, decide_event(state, event, facts))
+            except RanksError as error:
+                if error.has_begun:  # those ranks go on above the ids of this event, so this one has to
+                    self._parts.versions.pass_over(self._parts.versions.newest)
+                raise
         return facts, decision
 
     def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:
         """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
         started, source, newest = time.perf_counter(), work.step.state, self._parts.versions.newest
-        self._begin(work)
         try:
+            self._begin(work)
             self._perform(work, source, entering, leaving)
         except BaseException:
             self._parts.versions.pass_over(newest)
