@@ -95,6 +95,29 @@ class Joiner(Member):
         module, name = {"tells": (giving, "render"), "fills": (taking, "fill")}[what]
         setattr(module, name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
 
+    def spoil(self) -> None:
+        """One number of a loaded adapter is another one on this rank, and nobody was told."""
+        with torch.no_grad():
+            self.world.model.lora_a[0].view(-1)[0] += 1.0
+
+    def damage(self) -> None:
+        """What this rank tells of its bytes from now on has another last byte than it has, until it is mended."""
+        real = giving.render
+
+        def damaged(chunk: list[torch.Tensor]) -> bytes:
+            content = bytearray(real(chunk))
+            content[-1] ^= 1
+            return bytes(content)
+
+        giving.render = damaged
+        self.mend = lambda: setattr(giving, "render", real)
+
+    def fence(self) -> None:
+        """No push to these engines was confirmed: of the one nothing is believed, of the other a group is in doubt."""
+        engines = self.world.trainer._parts.runtime.engines
+        engines.fence("E0", "a push failed", None)
+        engines.fence("E1", "a push was not confirmed", frozenset({"adapter/A"}))
+
     def admit(self) -> tuple[int, ...]:
         """Let newcomers in."""
         return self.world.trainer.admit()
@@ -117,6 +140,7 @@ class Joiner(Member):
             "schedules": {slot: one.state_dict()["last_epoch"] for slot, one in self.schedulers.items()},
             "rates": rates,
             "loaded": sorted(self.world.host.holds),
+            "fences": {name: (one.because, one.suspect) for name, one in parts.runtime.engines.fences.items()},
         }
 
     def copy(self, tag: str) -> str:

@@ -74,6 +74,7 @@ def alike(answers: dict[int, Any]) -> Any:
 def test_a_rank_that_was_killed_is_replaced_at_the_present_version(ranks: Ranks, state: str, lost: int) -> None:
     """Bytes, moments, counts and schedules are those of the others, and so is the next step; so are all records."""
     trained(ranks, *STATES[state])
+    ranks.all("fence")
     lose(ranks, lost)
     before = ranks.one(3, "stands")
     answers = join(ranks, lost)
@@ -189,6 +190,33 @@ def test_what_one_rank_cannot_hand_over_nobody_does(ranks: Ranks, call: str, gua
     assert {(one.kind, one.keys["failed"][0][0]) for one in others} == {("EventRefused", guard)}
     assert (answers[1].kind, answers[1].keys["ranks"]) == ("RanksFailed", (0, 2, 3))
     assert "gradients are accumulated for adapter/A" in answers[1].text
+
+
+def test_ranks_that_hold_other_bytes_admit_nobody(ranks: Ranks) -> None:
+    """Nobody could say which are right: the rank that differs from the one that hands over names the tensor."""
+    trained(ranks)
+    lose(ranks, 2)
+    ranks.one(3, "spoil")
+    answers = join(ranks, 2)
+
+    assert answers[3].kind == "JoinRefused"
+    assert "it holds something else than rank 0: tensors.slot 0/" in answers[3].text
+    assert {(one.kind, one.keys["ranks"]) for rank, one in answers.items() if rank != 3} == {("RanksFailed", (3,))}
+
+
+def test_bytes_that_are_damaged_on_their_way_are_not_taken_over(ranks: Ranks) -> None:
+    """The newcomer names a tensor, and is not built; the next one may."""
+    trained(ranks)
+    lose(ranks, 2)
+    ranks.one(0, "damage")
+    answers = join(ranks, 2)
+
+    assert answers[2].kind == "JoinRefused"
+    assert "has not arrived as it was told (1 in all); admit again" in answers[2].text
+    assert {(one.kind, one.keys["ranks"]) for rank, one in answers.items() if rank != 2} == {("RanksFailed", (2,))}
+    ranks.one(0, "mend")
+    assert join(ranks, 2)[2] == "awake"
+    alike(ranks.all("stands"))
 
 
 def test_a_rank_that_builds_anew_instead_of_joining_is_told_so_on_all(ranks: Ranks) -> None:
