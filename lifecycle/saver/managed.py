@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -15,6 +15,7 @@ from lifecycle.saver.guards import check_new, check_opening, check_tag, find_reg
 from lifecycle.saver.native import NativePort
 from lifecycle.saver.placement import move, plan
 from lifecycle.saver.protocol import Backup, TagInfo, Usage, Window
+from lifecycle.saver.turning import turning
 from lifecycle.saver.views import bytes_at, first_address, host_view, span_bytes
 
 
@@ -167,7 +168,7 @@ class ManagedSaver:
                 raise SaverMisuse(call, "the tag is paused already; resume it first")
             self._check_backup_room(book)
             self._port.synchronize()
-            with self._turning():
+            with turning(self._books):
                 self._port.pause(book.native_tag)
                 book.paused = True
                 book.set_kept(kept=book.backup is not Backup.NONE)
@@ -187,7 +188,7 @@ class ManagedSaver:
             if not book.paused:
                 raise SaverMisuse(call, "the tag is not paused; pause it first")
             self._check_device_room(book)
-            with self._turning():
+            with turning(self._books):
                 self._port.resume(book.native_tag)
                 book.paused = False
                 if book.backup is Backup.CPU and not self._retain:
@@ -236,7 +237,7 @@ class ManagedSaver:
             SaverMisuse: the tag is unknown.
             SaverError: memory could not be freed; what was freed is out of the books, call again.
         """
-        with self._lock, self._turning():
+        with self._lock, turning(self._books):
             book = self._known(f"release({tag})", tag)
             for region in tuple(book.regions):
                 if region.allocation is not None:
@@ -268,15 +269,6 @@ class ManagedSaver:
         if free is not None and free < book.size_bytes:
             why = f"resume needs {book.size_bytes} bytes on the device and {free} are free; free device memory first"
             raise SaverError(book.tag, why)
-
-    @contextmanager
-    def _turning(self) -> Iterator[None]:
-        """The books change inside, also when it fails or is interrupted half-way."""
-        self._books.turned()
-        try:
-            yield
-        finally:
-            self._books.turned()
 
     def _whole_backup(self, region: Region) -> UntypedStorage | None:
         pointer = self._port.backup_pointer(region.address, region.size_bytes)
