@@ -91,6 +91,7 @@ def test_the_order_of_the_names_says_nothing_and_a_name_twice_is_once() -> None:
     world = make_world()
 
     assert steps_of(world, "teacher", "actor", "teacher") == ["actor.wake_up", "teacher.wake_up"]
+    assert world.cohort.awake("teacher", "actor", "teacher").call == "awake(actor, teacher)"
 
 
 def test_a_turn_that_does_not_fit_is_refused_with_the_numbers_before_its_first_step() -> None:
