@@ -14,6 +14,7 @@ from lifecycle.cli.demo import demo
 from lifecycle.cli.docs import docs
 from lifecycle.cli.doctor import doctor
 from lifecycle.cli.explain import explain
+from lifecycle.cli.report import report
 from lifecycle.errors import LifecycleError
 
 app = typer.Typer(
@@ -44,6 +45,7 @@ app.command()(demo)
 app.command()(docs)
 app.command()(doctor)
 app.command()(explain)
+app.command()(report)
 
 
 def main() -> None:
