@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from lifecycle import AuditLog, HostArena, LifecycleConfig, TrainerLifecycle, Tr
 from lifecycle.adapters import PeftAdapters
 from lifecycle.audit.read import read_log
 from lifecycle.engines.local import LocalEngine, Rollout
-
-README = Path(__file__).parents[1] / "README.md"
+from tests.docs.blocks import code_of
 
 
 def tiny_llama() -> LlamaForCausalLM:
@@ -27,7 +25,7 @@ def tiny_llama() -> LlamaForCausalLM:
 def test_the_embedding_example_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The block is executed; only model, saver, engine and the user's own two functions are given to it."""
     monkeypatch.chdir(tmp_path)
-    code = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    code = code_of("README.md")
     saver = HostArena()
     targets = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     engine = LocalEngine("engine", tiny_llama, saver=saver, slots=4, rank=16, target_modules=targets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from lifecycle import TrainerState
 from lifecycle.aio import AsyncLifecycle
 from tests.aio.gates import events
+from tests.docs.blocks import code_of
 from tests.lifecycle.world import FakeEngine, make_world
 
 PAGE = Path(__file__).parents[2] / "docs" / "asyncio.md"
@@ -29,7 +29,7 @@ def test_the_loop_on_the_page_runs_as_it_stands() -> None:
         return torch.tensor(rollouts)
 
     given = {"trainer": world.trainer, "adapters": world.host, "optimizer": world.optimizers[0], "engine": FakeEngine()}
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = code_of("asyncio.md")
     exec(code, given | {"turns": 2, "generate": generate, "forward_backward": forward_backward})  # noqa: S102 - the page's own
 
     assert seen == [TrainerState.OFFLOADED_CPU] * 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +15,9 @@ from lifecycle.audit.read import Record, read_log, unfinished, verify_chain
 from lifecycle.errors import AuditError, EventRefused
 from lifecycle.transition.runner import decide_event
 from states import Facts, NoChange, Refusal, TrainerEvent, TrainerState, as_one
+from tests.docs.blocks import code_of
 from tests.lifecycle.world import World, make_world
 
-PAGE = Path(__file__).parents[2] / "docs" / "audit-log.md"
 VERSION_1 = Path(__file__).parent / "version_1.jsonl"
 DECIDED = ("lifecycle.began", "lifecycle.refused", "lifecycle.unchanged")
 
@@ -135,7 +134,7 @@ def test_the_blocks_of_the_page_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first opens a log, the second reads it back and decides its refusals again."""
-    first, second = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    first, second = code_of("audit-log.md")
     monkeypatch.chdir(tmp_path)
     world, names = make_world(), {}  # type: ignore[var-annotated]
     exec(compile(first, "audit-log.md", "exec"), names)  # noqa: S102 - the page of this repository

@@ -36,8 +36,7 @@ def test_check_names_a_stale_and_a_missing_page(tmp_path: Path) -> None:
     result = RUNNER.invoke(app, ["docs", "--out", str(tmp_path), "--check"])
 
     assert result.exit_code == 1
-    pages = "adapters.md, attach.md, decisions.md, engine-memory.md, peft.md, placement.md, snapshots.md, states.md"
-    assert f"{pages}. Run: adapter-lifecycle docs" in result.stderr
+    assert f": {', '.join(pages())}. Run: adapter-lifecycle docs" in result.stderr
     assert (tmp_path / "states.md").read_text() == "old"
 
 

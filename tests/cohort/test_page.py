@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cohort.world import NAMES, make_world
+from tests.docs.blocks import code_of
 from tests.lifecycle.world import FakeEngine
 
 TEXT = (Path(__file__).parents[2] / "docs" / "cohort.md").read_text(encoding="utf-8")
@@ -21,7 +22,7 @@ def test_the_loop_of_the_page_trains_all_members_on_a_device_that_holds_one() ->
         if name:
             world.train(name)
 
-    (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+    (block,) = code_of("cohort.md")
     names: dict[str, Any] = {
         **{name: world[name] for name in NAMES},
         "engine": engine,

@@ -18,11 +18,12 @@ from lifecycle.compat import TensorBackuper
 from lifecycle.errors import EventRefused
 from lifecycle.saver import Backup, HostArena
 from states import TrainerState
+from tests.docs.blocks import code_of
 from tests.lifecycle.world import FakeEngine
 from tests.megatron.world import SLOT_RANK, forward, gpt, parallel
 
 TEXT = (Path(__file__).parents[2] / "docs" / "from-miles.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+BLOCKS = code_of("from-miles.md")
 
 
 class Regions:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from lifecycle import EventRefused, HostArena, Moved, TransitionFailed
 from lifecycle.metrics import Metrics
 from lifecycle.metrics.families import FAMILIES
 from states import TrainerState
+from tests.docs.blocks import code_of
 from tests.lifecycle.test_refusals import fault
 from tests.lifecycle.world import FakeEngine, make_world
 
@@ -209,10 +209,9 @@ def test_the_code_of_the_page_runs_as_it_stands() -> None:
     wandb = SimpleNamespace(log=lambda numbers, step: logged.append(numbers))
     world = make_world()
     namespace: dict[str, Any] = {"trainer": world.trainer, "wandb": wandb, "steps": 1}
-    page = (DOCS / "metrics.md").read_text(encoding="utf-8").replace("9464", "0")
 
-    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
-        exec(block, namespace)  # noqa: S102 - the page's own code
+    for block in code_of("metrics.md"):
+        exec(block.replace("9464", "0"), namespace)  # noqa: S102 - the page's own code
     world.trainer.sleep()
     namespace["exporter"].close()
 

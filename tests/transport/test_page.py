@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import torch
 
 from lifecycle.transport.receiving import Receiver
-
-PAGE = Path(__file__).parents[2] / "docs" / "transport.md"
+from tests.docs.blocks import code_of
 
 
 def test_the_code_on_the_page_runs_as_it_stands() -> None:
@@ -24,7 +20,7 @@ def test_the_code_on_the_page_runs_as_it_stands() -> None:
         receiver.receive(message, lambda piece: piece.write_into(weights[piece.name]))
         return None
 
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = code_of("transport.md")
     sender, engine_process = code.split("# in the engine's process\n")
     given = {"ask": ask, "tensors": tensors, "instance_id": "one"}
     exec(sender, given)  # noqa: S102 - the page's own

@@ -1,0 +1,225 @@
+"""What a reader has at hand where a page shows code, page by page, and what must have come of it afterwards.
+
+Each preamble is a generator: before each block of its page it yields the names that the block runs with. A block that
+has none ends the test, and so does one that is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial, partialmethod
+from pathlib import Path
+from types import EllipsisType
+from typing import Any, Final
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from lifecycle import HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
+from lifecycle.adapters import AdapterRegistry, AdapterSettings, MegatronAdapters, PeftAdapters
+from lifecycle.probes import GreedyProbe
+from tests.adapters.world import peft_directory
+from tests.docs.blocks import code_of
+from tests.docs.servers import sglang_at, vllm_over
+from tests.lifecycle.world import FakeEngine, make_world
+from tests.megatron.world import gpt, parallel
+from tests.models import llama
+
+Names = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a page runs with besides its names: what is closed at its end, and what is put back."""
+
+    closing: ExitStack
+    patches: pytest.MonkeyPatch
+
+    def arena(self) -> HostArena:
+        """Memory that is given back at the end."""
+        arena = HostArena()
+        self.closing.callback(arena.close)
+        return arena
+
+
+def filled(kind: Callable[..., Any], **rest: object) -> Callable[..., Any]:
+    """A constructor for which ``...`` stands for the *rest*."""
+
+    def made(*given: object, **named: object) -> Any:
+        return kind(*(one for one in given if not isinstance(one, EllipsisType)), **(rest | named))
+
+    return made
+
+
+def wide() -> nn.Module:
+    """The Llama of one layer and 128 token ids, which the prompts of a page name."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=128, initializer_range=0.3, **sizes)).eval()
+
+
+def peft_trainer(place: Place, *names: str, model: nn.Module | None = None, **how: Any) -> Names:
+    """The trainer, its adapters and optimizers on a small Llama; these adapters are loaded, the first was stepped."""
+    adapters = PeftAdapters(model or llama(), slots=2, rank=16, target_modules=("q_proj", "v_proj"))
+    optimizers = adapters.optimizers(lambda slot: AdamW(slot, lr=1e-2))
+    trainer = TrainerLifecycle(
+        LifecycleConfig(),
+        saver=place.arena(),
+        model=adapters.model,
+        optimizer=optimizers,
+        adapters=adapters,
+        initial_state=TrainerState.AWAKE,
+        **how,
+    )
+    for name in names:
+        adapters.registry.register(name)
+    trainer.reconcile_adapters()
+    for name in names[:1]:
+        with trainer.step([name]) as step, adapters.use(name):
+            adapters.model(input_ids=torch.arange(8)[None]).logits.square().mean().backward()
+            optimizers[adapters.slot_of(name)].step()
+            step.stepped()
+    return {"trainer": trainer, "adapters": adapters, "optimizer": optimizers[0], "torch": torch}
+
+
+def checkpoints(place: Place) -> Iterator[Names]:
+    """Saved; retired and resumed; a step that is counted and saved; an adapter as its file says."""
+    names = peft_trainer(place, "math")
+    trainer, registry = names["trainer"], names["adapters"].registry
+    yield names
+    registry.deregister("math")
+    trainer.reconcile_adapters()
+    yield names
+    assert registry.find("math").resumed_from is not None
+    registry.deregister("math")
+    trainer.reconcile_adapters()
+    registry.register("math", settings=AdapterSettings(save="counted/math"))
+    trainer.reconcile_adapters()
+    trainer.update_weights([FakeEngine()])
+    registry.record_batch_adapters(3, {"math": 1}, ["math"])
+    yield names | {"rollout_id": 3}
+    assert Path("counted/math/step_1").is_dir()
+    registry.deregister("math")
+    trainer.reconcile_adapters()
+    Path("adapter.yaml").write_text(code_of("checkpoints.md", "yaml")[0], encoding="utf-8")
+    yield names
+    assert registry.find("math").settings.num_step == 200
+
+
+def engines(place: Place) -> Iterator[Names]:
+    """A vLLM server over the same model, and an SGLang server on its checkpoint."""
+    names = peft_trainer(place, "my-adapter", model=wide())
+    place.patches.setattr("lifecycle.engines.vllm.VllmEngine", vllm_over(wide()))
+    names |= {"token": None}
+    yield names
+    assert [*map(len, names["answer"].logprobs)] == [*map(len, names["answer"].tokens)] == [32, 32]
+    world = make_world(adapters=("A",))
+    place.patches.setattr("lifecycle.engines.sglang.SglangEngine", partial(sglang_at, place.closing))
+    names = {"trainer": world.trainer}
+    yield names
+    assert names["answer"]
+
+
+def megatron(place: Place) -> Iterator[Names]:
+    """A GPTModel of one rank; ``...`` is what every trainer is given."""
+    place.closing.enter_context(parallel(dist.HashStore()))
+    model = gpt()
+    rest = {"saver": place.arena(), "initial_state": TrainerState.AWAKE}
+    registry = AdapterRegistry(slots=4)
+    registry.register("math")
+    place.patches.setattr(MegatronAdapters, "__init__", partialmethod(MegatronAdapters.__init__, registry=registry))
+    names = {
+        "model": model,
+        "make": lambda slot: AdamW(slot, lr=1e-2),
+        "TrainerLifecycle": filled(attached, config=LifecycleConfig(), **rest),
+    }
+    yield names
+    assert names["trainer"].state is TrainerState.AWAKE
+
+
+def attached(config: LifecycleConfig, **parts: Any) -> TrainerLifecycle:
+    """A trainer whose slots are what its registry says."""
+    trainer = TrainerLifecycle(config, **parts)
+    trainer.reconcile_adapters()
+    return trainer
+
+
+def registry(place: Place) -> Iterator[Names]:
+    """Two adapters in PEFT directories, the first of which has been served."""
+    names = peft_trainer(place)
+    kept = names["adapters"].registry
+    for name, seed in (("math", 1), ("judge", 2)):
+        peft_directory(Path("adapters") / name, seed, rank=4, target_modules=["q_proj", "v_proj"])
+    names |= {"AdapterRegistry": lambda slots: kept, "AdapterSettings": AdapterSettings}
+    yield names
+    names["trainer"].reconcile_adapters()
+    names["trainer"].update_weights([FakeEngine()])
+    Path("run").mkdir()
+    yield names
+    assert names["trained"].stepped
+    assert Path("run/registry.json").is_file()
+
+
+def slots(place: Place) -> Iterator[Names]:
+    """Slots of bfloat16, whose main copies the optimizers step."""
+    adapters = PeftAdapters(llama().bfloat16(), slots=4, rank=4, dtype=torch.bfloat16)
+    rest = {
+        "config": LifecycleConfig(),
+        "saver": place.arena(),
+        "model": adapters.model,
+        "adapters": adapters,
+        "initial_state": TrainerState.AWAKE,
+    }
+    yield {
+        "adapters": adapters,
+        "AdamW": AdamW,
+        "LambdaLR": LambdaLR,
+        "warm_up": lambda step: min(1.0, (step + 1) / 10),
+        "TrainerLifecycle": filled(TrainerLifecycle, **rest),
+    }
+
+
+def weight_sync(place: Place) -> Iterator[Names]:
+    """An engine that is up to date, and one that was never pushed to; a trainer that is built with a probe."""
+    names = peft_trainer(place, "math")
+    served, strange = FakeEngine("E0"), FakeEngine("E1")
+    names["trainer"].update_weights([served])
+    names |= {"engines": [served, strange]}
+    yield names
+    assert names["routable"] == ["E0"]
+    names |= {"GreedyProbe": GreedyProbe, "TrainerLifecycle": filled(partial(peft_trainer, place, "math"))}
+    yield names
+    assert names["trainer"]["trainer"].state is TrainerState.AWAKE
+
+
+PREAMBLES: Final[dict[str, Callable[[Place], Iterator[Names]]]] = {
+    "checkpoints.md": checkpoints,
+    "engines.md": engines,
+    "megatron.md": megatron,
+    "registry.md": registry,
+    "slots.md": slots,
+    "weight-sync.md": weight_sync,
+}
+"""Of each page whose blocks are run one after the other."""
+
+ELSEWHERE: Final = {
+    "README.md": "tests/test_readme.py",
+    "asyncio.md": "tests/aio/test_page.py",
+    "audit-log.md": "tests/audit/test_replay.py",
+    "cohort.md": "tests/cohort/test_page.py",
+    "from-miles.md": "tests/compat/test_page.py",
+    "metrics.md": "tests/metrics/test_metrics.py",
+    "ranks.md": "tests/docs/test_ranks_page.py",
+    "ray.md": "tests/ray/test_docs.py",
+    "report.md": "tests/report/test_page_of_docs.py",
+    "report.md": "tests/report/test_page_of_docs.py",
+    "transport.md": "tests/transport/test_page.py",
+}
+"""Of each page whose blocks are run by a test of its own, which looks closer: that test."""
