@@ -46,7 +46,7 @@ class Voter:
         seat: its place among the ranks.
 
     Attributes:
-        assembles: the ranks have met to build trainers or to join, and no event has begun since.
+        assembles: the ranks have met to build trainers or to join, and have neither come through nor begun an event.
     """
 
     seat: Seat
@@ -97,6 +97,7 @@ class Voter:
         seat.enter(Phase.UNDONE if undoes else Phase.HELLO, found if undoes and isinstance(found, Missing) else None)
         if phase is Phase.UNDONE and self.assembles:
             yield from dissolve(seat)
+        self.assembles = self.assembles and undoes
         return found
 
     def tell(self, payload: bytes | None, teller: int, reason: str = "") -> Asking[bytes | Voted]:

@@ -22,6 +22,7 @@ class Sharers:
     def __init__(self) -> None:
         self.hub = Hub(WORLD)
         self.ranks: list[RankAgreement] = self.hub.agreements()
+        self.hub.all(lambda rank: self.ranks[rank].acted())  # all have got there
         self.registries = [AdapterRegistry(2) for _ in range(WORLD)]
         self.registries[0].register("A", tensors=given_tensors(1), rank=2)
 
