@@ -23,7 +23,8 @@ def no_gradient_is_accumulated(facts: Facts) -> Answer:
     """No accumulation is under way: a newcomer begins with gradients of zero."""
     held = ", ".join(facts.accumulated)
     because = f"gradients are accumulated for {held}" if held else "no gradients are accumulated"
-    return not facts.accumulated, because, "take the optimizer step first, or abort_step() in a step that drops them"
+    remedy = "take the optimizer step first; none opens while a rank is missing: resume all ranks from checkpoints then"
+    return not facts.accumulated, because, remedy
 
 
 @guard()

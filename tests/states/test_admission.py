@@ -45,6 +45,14 @@ def test_each_guard_refuses_alone(facts: dict[str, Any], guard: str) -> None:
     assert guard in [one.name for one in GUARDS]
 
 
+def test_gradients_cannot_be_left_while_a_rank_is_missing() -> None:
+    """No step opens then, so the remedy is a checkpoint."""
+    refusal = decide_admission(AWAKE, Facts(accumulated=("adapter/A",)))
+
+    assert refusal is not None
+    assert "resume all ranks from checkpoints" in refusal.remedy
+
+
 def test_what_is_split_over_ranks_died_with_the_rank() -> None:
     """The remedy is a checkpoint."""
     refusal = decide_admission(AWAKE, Facts(), split=True)
