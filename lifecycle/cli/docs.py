@@ -9,6 +9,8 @@ import typer
 
 from lifecycle.adapters.peft_kinds import peft_page
 from lifecycle.audit.schema import schema_page
+from lifecycle.cli.docs_cli import cli_page
+from lifecycle.cli.docs_errors import errors_page
 from lifecycle.memory.attachable import attach_page
 from states.render import states_page
 from states.render_adapters import adapters_page
@@ -20,12 +22,16 @@ from states.render_snapshots import snapshots_page
 
 def pages() -> dict[str, str]:
     """The generated pages: file name to text."""
+    from lifecycle.cli.app import app  # noqa: PLC0415 - which has this command too
+
     return {
         "adapters.md": adapters_page(),
         "attach.md": attach_page(),
         "audit-record.schema.json": schema_page(),
+        "cli.md": cli_page(app),
         "decisions.md": decisions_page(),
         "engine-memory.md": engine_page(),
+        "errors.md": errors_page(),
         "peft.md": peft_page(),
         "placement.md": placement_page(),
         "snapshots.md": snapshots_page(),
@@ -38,7 +44,7 @@ def docs(
     *,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a page is not up to date.")] = False,
 ) -> None:
-    """Write the diagrams and tables: of the state machines, and of what can be attached."""
+    """Write the generated pages: diagrams and tables, every error, every command."""
     written = pages()
     if check:
         stale = [name for name, text in written.items() if _text_of(out / name) != text]

@@ -219,7 +219,6 @@ ELSEWHERE: Final = {
     "ranks.md": "tests/docs/test_ranks_page.py",
     "ray.md": "tests/ray/test_docs.py",
     "report.md": "tests/report/test_page_of_docs.py",
-    "report.md": "tests/report/test_page_of_docs.py",
     "transport.md": "tests/transport/test_page.py",
 }
 """Of each page whose blocks are run by a test of its own, which looks closer: that test."""
