@@ -1,6 +1,7 @@
 # Needs Python 3.11, pip and make; everything else is installed into .venv, a C compiler for the tests included.
 #   make test    checkers, tests and coverage
 #   make test-vllm  the tests against a real vLLM server, in its CPU build, which goes into .venv-vllm
+#   make test-browser  pages in a real Chromium, which is installed where there is none; pictures go into build/screenshots
 #   make demo    the colocated loop on a small model       (make demo DEMO_ARGS="--turns 4")
 #   make soak    5,000 sleep and wake cycles, in which nothing may grow      (make soak CYCLES=500)
 #   make faults  every fault of every event in every configuration
@@ -17,8 +18,10 @@ CYCLES ?= 5000
 VENV := .venv
 BIN := $(VENV)/bin
 VLLM := .venv-vllm
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+SCREENSHOTS ?= build/screenshots
 
-.PHONY: test lint cover test-vllm demo soak faults docs clean
+.PHONY: test lint cover test-vllm test-browser demo soak faults docs clean
 
 test: lint cover
 
@@ -35,6 +38,12 @@ cover: $(VENV)/.test
 
 test-vllm: $(VENV)/.test $(VLLM)/.installed
 	ADAPTER_LIFECYCLE_VLLM_PYTHON='$(abspath $(VLLM))/bin/python' $(BIN)/python -m pytest --timeout 400 tests/vllm $(PYTEST_ARGS)
+
+# The search for the browser comes after its installation: the recipe's shell finds it, make has looked too early.
+test-browser: $(VENV)/.test
+	test -n '$(CHROMIUM)' || { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; }
+	chromium='$(CHROMIUM)'; ADAPTER_LIFECYCLE_CHROMIUM="$${chromium:-$$(command -v chromium)}" ADAPTER_LIFECYCLE_SCREENSHOTS='$(SCREENSHOTS)' \
+		$(BIN)/python -m pytest tests/browser $(PYTEST_ARGS)
 
 demo: $(VENV)/.demo
 	$(BIN)/adapter-lifecycle demo $(DEMO_ARGS)

@@ -153,7 +153,8 @@ function drawStack(id, key, stays) {
       if (over[index] === below[index]) return;
       const next = points[index + 1];
       const end = stays ? (next ? next[0] : series.end) : point[0] + 1;
-      const right = Math.max(x(end), x(point[0]) + (stays ? 0 : THINNEST));
+      const thinnest = stays ? 0 : Math.min(THINNEST, x(next ? next[0] : data.count) - x(point[0]));
+      const right = Math.max(x(end), x(point[0]) + thinnest);
       parts.push(`M${x(point[0]).toFixed(1)} ${y(below[index]).toFixed(1)}V${y(over[index]).toFixed(1)}`
         + `H${right.toFixed(1)}V${y(below[index]).toFixed(1)}Z`);
     });

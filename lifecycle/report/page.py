@@ -148,11 +148,8 @@ def _section(name: str, told: str, content: str) -> Sequence[str]:
 
 def _refused_told(report: Report) -> str:
     shown = len(report.refusals)
-    cut = (
-        f" The first {shown:,} of {report.refused:,} are shown; <code>--csv</code> has all."
-        if shown < report.refused
-        else ""
-    )
+    cut = f" Of {report.refused:,} the first {shown:,} are shown, of each rank alike; <code>--csv</code> has all."
+    cut = cut if shown < report.refused else ""
     return f"Events that a guard did not let pass, transitions that failed, and those that have no end.{cut}"
 
 

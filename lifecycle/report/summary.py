@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from lifecycle.report.lanes import Drawn, LaneDrawing
@@ -63,7 +64,7 @@ class Report:
         unreadable: by lane, how many lines could not.
         kinds: (event, edge) to what all such transitions came to.
         slowest: the slowest transitions that moved or failed, slowest first.
-        refusals: refused events, and transitions that failed or have no end, the first ones.
+        refusals: refused events, and transitions that failed or have no end: the first ones of each rank, by time.
         refused: how many there are of them all.
         guards: how often each guard did not hold.
         lives: of adapters, the first ones, as they began.
@@ -98,7 +99,8 @@ class Summary:
         self._models: set[tuple[str, str]] = set()
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._slowest: list[tuple[float, int, Placed]] = []
-        self._refusals: list[Placed] = []
+        self._refusals: dict[Lane, list[Placed]] = {}
+        self._refusals_most = max(1, SHOWN_MOST // max(1, lanes_count))
         self._guards: Counter[str] = Counter()
         self._unreadable: Counter[Lane] = Counter()
         self._ended_lives: list[Life] = []
@@ -150,7 +152,8 @@ class Summary:
             push(self._slowest, entry)
         if one.outcome in {Outcome.REFUSED, Outcome.FAILED, Outcome.UNFINISHED}:
             self._counted["refused"] += 1
-            self._refusals.extend([placed] if len(self._refusals) < SHOWN_MOST else [])
+            kept = self._refusals.setdefault(placed.lane, [])
+            kept.extend([placed] if len(kept) < self._refusals_most else [])
             self._guards.update(verdict.guard for verdict in one.failed)
 
     def _count(self, one: Transition) -> None:
@@ -175,7 +178,7 @@ class Summary:
             unreadable=dict(self._unreadable),
             kinds=dict(sorted(self._kinds.items())),
             slowest=tuple(placed for _, _, placed in sorted(self._slowest, key=lambda one: one[:2], reverse=True)),
-            refusals=tuple(self._refusals),
+            refusals=tuple(sorted(chain(*self._refusals.values()), key=lambda one: one.transition.ended_s)),
             refused=self._counted["refused"],
             guards=dict(self._guards.most_common()),
             lives=tuple(sorted(self._ended_lives, key=lambda one: (one.loaded_s, one.adapter))),

@@ -62,10 +62,6 @@ def _long(text: str) -> Markup:
     return Markup(f'<td class="long">{escape(text)}</td>')
 
 
-def _when(time_s: float) -> Markup:
-    return Markup(f'<td class="t">{when_text(time_s)}</td>')
-
-
 def peaks(report: Report) -> str:
     """The most bytes of each place and tag, on every rank."""
     called = names(one.lane for one in report.lanes)
@@ -86,7 +82,7 @@ def copies(report: Report) -> str:
 def _kind(event: str, edge: str, kind: Kind) -> Sequence[Cell]:
     moved = ", ".join(f"{name} {size:,}" for name, size in sorted(kind.moved.items())) or "none"
     lasted = (_number(lasted_text(kind.total_s / kind.times)), _number(lasted_text(kind.longest_s)))
-    return (event, edge, kind.times, *lasted, kind.most_bytes, moved)
+    return (event, edge, kind.times, *lasted, kind.most_bytes, _long(moved))
 
 
 def adapters(report: Report) -> str:
@@ -104,7 +100,7 @@ def _life(report: Report, one: Life) -> Sequence[Cell]:
         f'<td class="life"><svg viewBox="0 0 {_SCALE} 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="s0" x="{left:.1f}" y="2" width="{max(right - left, 3):.1f}" height="6"/></svg></td>'
     )
-    times = (_when(one.loaded_s), _when(one.ended_s) if one.end else "")
+    times = (when_text(one.loaded_s), when_text(one.ended_s) if one.end else "")
     return (
         one.adapter,
         one.model,
@@ -113,7 +109,7 @@ def _life(report: Report, one: Life) -> Sequence[Cell]:
         one.end or "in a slot",
         one.changes,
         one.pushes,
-        ", ".join(one.engines),
+        _long(", ".join(one.engines)),
     )
 
 
@@ -134,7 +130,7 @@ def _refusal(rank: str, placed: Placed) -> Sequence[Cell]:
     one = placed.transition
     why = "; ".join(f"{verdict.guard}: {verdict.because}" for verdict in one.failed) or one.problem
     remedies = dict.fromkeys(verdict.remedy for verdict in one.failed if verdict.remedy)
-    what = (rank, _when(one.ended_s), one.trigger, str(one.source), str(one.outcome))
+    what = (rank, when_text(one.ended_s), one.trigger, str(one.source), str(one.outcome))
     return (*what, _long(why), _long("; ".join(remedies)))
 
 
@@ -149,4 +145,4 @@ def slowest(report: Report) -> str:
 def _slow(rank: str, one: Transition) -> Sequence[Cell]:
     took = _number(lasted_text(one.duration_s))
     what = (took, rank, one.trigger, one.edge, str(one.source), str(one.target), sum(one.moved.values()))
-    return (*what, _when(one.began_s), one.number, one.sequence)
+    return (*what, when_text(one.began_s), one.number, one.sequence)

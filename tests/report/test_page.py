@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import lifecycle.report
 from lifecycle.report import Outputs, write_report
 from lifecycle.report.charts import charts, names
 from lifecycle.report.model import Lane
@@ -199,3 +200,40 @@ def test_states_are_drawn_as_shares_of_each_bucket() -> None:
     assert lengths == {data["count"]}
     assert set(lane["states"]["sleeping"]) <= set("0123456789")
     assert all(any(int(shares[at]) for shares in lane["states"].values()) for at in range(data["count"]))
+
+
+def colours(css: str) -> dict[str, str]:
+    """The colours of a block by name."""
+    return dict(re.findall(r"--([\w]+): (#[0-9a-f]{6});", css))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG 2 defines it."""
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of a colour."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_texts_and_charts_stand_out(scheme: str) -> None:
+    """Texts by 4.5 and shapes by 3 from what is behind them, as WCAG AA asks for."""
+    css = (Path(lifecycle.report.__file__).parent / "page.css").read_text()
+    light, dark, _ = re.split(r"\}\n", css, maxsplit=2)
+    found = colours(light if scheme == "light" else dark)
+
+    low = {
+        name: ground
+        for ground in ("paper", "panel")
+        for name, colour in found.items()
+        if name not in {"paper", "panel", "line"}
+        if contrast(colour, found[ground]) < (3 if name.startswith("s") or name == "cursor" else 4.5)
+    }
+
+    assert len(found) >= 18
+    assert low == {}

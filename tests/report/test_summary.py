@@ -107,6 +107,19 @@ def test_refusals_are_counted_and_the_first_ones_shown() -> None:
     assert report.guards == {"no-lease-over-live-weights": SHOWN_MOST + 5}
 
 
+def test_of_several_ranks_each_has_its_first_refusals_shown() -> None:
+    """In the order of their time."""
+    logs = [Log(rank) for rank in range(3)]
+    for log in logs:
+        for _ in range(SHOWN_MOST):
+            log.refused()
+
+    shown = report_of(*logs).refusals
+
+    assert [placed.lane.rank for placed in shown] == [0, 1, 2] * (SHOWN_MOST // 3)
+    assert max(placed.transition.number for placed in shown) == SHOWN_MOST // 3
+
+
 def test_an_adapter_lives_from_the_reconcile_that_loads_it_to_the_one_that_retires_it() -> None:
     """Changes are those of steps, pushes those of syncs; the first rank tells for all."""
     report = report_of(run(4), run(4, rank=1))
