@@ -32,12 +32,14 @@ def facts_of(record: Mapping[str, Any]) -> Facts:
     if not is_whole(told):
         raise AuditError(where, "its facts are missing, or changes of a record that is not there; read the whole log")
     try:
-        return Facts(**{name: _value(name, one) for scope in ("shared", "local") for name, one in told[scope].items()})
+        both = {**told["shared"], **told["local"]}
+        return Facts(**{name: value_of(name, one) for name, one in both.items()})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise AuditError(where, f"its facts are not those of this version: {error}") from error
 
 
-def _value(name: str, told: Any) -> Any:
+def value_of(name: str, told: Any) -> Any:
+    """The value of one fact, by its name; what it raises where it is none is what :func:`facts_of` looks for."""
     if name in _ENTRIES:
         return tuple(_ENTRIES[name](**{field: _frozen(one) for field, one in entry.items()}) for entry in told)
     if name == "origin" and told is not None:

@@ -18,18 +18,9 @@ from lifecycle.audit.rotation import GZIP, log_files, rotated
 from lifecycle.errors import AuditError
 
 __all__ = [
-    "Record",
-    "Records",
-    "Tail",
-    "Torn",
-    "log_files",
-    "placed_lines",
-    "read_lines",
-    "read_log",
-    "read_tail",
-    "unfinished",
-    "verify_chain",
-]
+    "Record", "Records", "Tail", "Torn", "log_files", "placed_lines", "raw_lines", "read_lines", "read_log",
+    "read_tail", "unfinished", "verify_chain",
+]  # fmt: skip
 
 
 _ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
@@ -115,14 +106,25 @@ def placed_lines(path: str | os.PathLike[str]) -> Iterator[tuple[Path, int, Reco
         AuditError: a file cannot be read, or is of another format.
     """
     expander = Expander()
+    for file, number, text in raw_lines(path):
+        line = _parse(text, number)
+        if not isinstance(line, Torn):
+            expander.expand(line)
+        yield file, number, line
+
+
+def raw_lines(path: str | os.PathLike[str]) -> Iterator[tuple[Path, int, bytes]]:
+    """The same as they stand in the files, without their ends.
+
+    Raises:
+        AuditError: a file cannot be read, or is of another format.
+    """
     for file, lines in _files(Path(path)):
         for number, line in enumerate(lines, start=1):
-            if not isinstance(line, Torn):
-                expander.expand(line)
             yield file, number, line
 
 
-def _files(path: Path) -> Iterator[tuple[Path, Iterator[Record | Torn]]]:
+def _files(path: Path) -> Iterator[tuple[Path, Iterator[bytes]]]:
     """Each file of a log and its lines. The one in use is opened first: a rotation meanwhile takes nothing away."""
     try:
         with ExitStack() as stack:
@@ -130,21 +132,25 @@ def _files(path: Path) -> Iterator[tuple[Path, Iterator[Record | Torn]]]:
             in_use = stack.enter_context(path.open("rb")) if path.exists() or not before else None
             for _, one in sorted(rotated(path).items()):
                 if in_use is None or not os.path.samestat(one.stat(), os.fstat(in_use.fileno())):
-                    yield one, _lines(one)
+                    yield one, _raw(one)
             if in_use is not None:
-                yield path, _lines(path, in_use)
+                yield path, _raw(path, in_use)
     except OSError as error:
         raise AuditError(str(path), f"it cannot be read: {error}") from error
 
 
-def _lines(path: Path, file: BinaryIO | None = None) -> Iterator[Record | Torn]:
+def _lines(path: Path) -> Iterator[Record | Torn]:
     """Every line of one file, with facts as they are written."""
+    return (_parse(line, number) for number, line in enumerate(_raw(path), start=1))
+
+
+def _raw(path: Path, file: BinaryIO | None = None) -> Iterator[bytes]:
     try:
         with _open(path) if file is None or path.suffix == GZIP else file as opened:
             for number, line in enumerate(opened, start=1):
                 if number == 1 and line.startswith(_SPACED):
                     raise AuditError(str(path), _OF_ANOTHER_FORMAT)
-                yield _parse(line.removesuffix(b"\n"), number)
+                yield line.removesuffix(b"\n")
     except (OSError, EOFError, zlib.error) as error:
         raise AuditError(str(path), f"it cannot be read: {error}") from error
 

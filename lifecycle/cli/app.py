@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lifecycle.cli.audit import audit
 from lifecycle.cli.bench import bench
 from lifecycle.cli.clean import clean
 from lifecycle.cli.demo import demo
@@ -39,6 +40,7 @@ def _options(
 
 
 # One line a command. Their modules import heavy packages inside the function only.
+app.command()(audit)
 app.command()(bench)
 app.command()(clean)
 app.command()(demo)

@@ -1,0 +1,134 @@
+"""The audit of one log, or of one a rank: every check at every record, and the ranks against each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lifecycle.audit.expand import is_whole
+from lifecycle.auditing.chain import Chain
+from lifecycle.auditing.decisions import FactsReader, Verdicts
+from lifecycle.auditing.engines import Engines
+from lifecycle.auditing.kinds import Check, Kind, Seen, Violation
+from lifecycle.auditing.leases import Leases
+from lifecycle.auditing.lines import Line, lines_of
+from lifecycle.auditing.memory import Bytes, Copies
+from lifecycle.auditing.ranks import Projected, compare
+from lifecycle.auditing.transitions import Pairs, States
+from lifecycle.auditing.versions import Versions
+
+_HAVE_FACTS: Final = frozenset({"began", "refused", "unchanged"})
+_DAMAGE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+
+
+@dataclass
+class Audited:
+    """What an audit has seen so far.
+
+    Attributes:
+        records: how many.
+        cut_off: logs whose last line was cut off, with the number of that line. What is before it was read.
+    """
+
+    records: int = 0
+    cut_off: dict[str, int] = field(default_factory=dict)
+
+
+def audit_logs(paths: Sequence[str | os.PathLike[str]], audited: Audited | None = None) -> Iterator[Violation]:
+    """Replay logs and give each violation as it is found. Holds a record of each log at a time.
+
+    Args:
+        paths: one log, or the logs of one run, one a rank. What was put aside of a log is read before it.
+        audited: counts what was read.
+
+    Raises:
+        AuditError: a log cannot be read, or is of another format.
+    """
+    seen = audited if audited is not None else Audited()
+    audits = [_LogAudit(path, seen) for path in paths]
+    if len(audits) == 1:
+        for found in audits[0].run():
+            if isinstance(found, Violation):
+                yield found
+        return
+    yield from compare([one.run() for one in audits])
+
+
+class _LogAudit:
+    """One log."""
+
+    def __init__(self, path: str | os.PathLike[str], audited: Audited) -> None:
+        self._path = path
+        self._audited = audited
+        self._chain = Chain()
+        self._facts = FactsReader()
+        self._checks: tuple[Check, ...] = (
+            Pairs(), States(), Verdicts(), Versions(), Engines(), Bytes(), Copies(), Leases(),
+        )  # fmt: skip
+
+    def run(self) -> Iterator[Violation | Projected]:
+        """Violations, and after those of a record what other ranks must have in common with it."""
+        last: Line | None = None
+        torn: Line | None = None
+        for line in lines_of(self._path):
+            if line.record is None:
+                if torn is not None:
+                    yield _violation(Kind.TORN, torn, "it is no record")
+                torn = line
+                self._chain.torn(line)
+                continue
+            torn, last = None, line
+            self._audited.records += 1
+            yield from self._see(line, line.record)
+        if torn is not None:
+            self._audited.cut_off[str(torn.file)] = torn.number
+        if last is not None:
+            for check in self._checks:
+                for kind, message in check.end():
+                    yield _violation(kind, last, message)
+
+    def _see(self, line: Line, record: dict[str, Any]) -> Iterator[Violation | Projected]:
+        for kind, message in self._chain.see(line, record):
+            yield _violation(kind, line, message)
+        if self._chain.is_broken:
+            self._forget()
+        seen, problem = self._seen(line, record)
+        if seen is None:
+            self._forget()
+            yield _violation(Kind.MALFORMED, line, problem)
+            return
+        for check in self._checks:
+            try:
+                found = [*check.see(seen)]
+            except _DAMAGE as error:  # a value that no record has
+                self._forget()
+                yield _violation(
+                    Kind.MALFORMED, line, f"its values cannot be compared: {type(error).__name__}: {error}"
+                )
+                return
+            yield from (_violation(kind, line, message) for kind, message in found)
+        yield Projected(line, record)
+
+    def _seen(self, line: Line, record: dict[str, Any]) -> tuple[Seen | None, str]:
+        if line.problem:
+            return None, line.problem
+        event = record["event"].removeprefix("lifecycle.")
+        told: Mapping[str, Any] | None = record.get("facts")
+        if event not in _HAVE_FACTS or told is None:  # version 1 tells none where nothing changed
+            return Seen(record, event, None), ""
+        if not is_whole(told):
+            return None, "its facts are changes of a record that is not there"
+        try:
+            return Seen(record, event, self._facts.of(told)), ""
+        except _DAMAGE as error:
+            return None, f"its facts are not those of this version: {error}"
+
+    def _forget(self) -> None:
+        for check in self._checks:
+            check.forget()
+
+
+def _violation(kind: Kind, line: Line, message: str) -> Violation:
+    return Violation(kind, str(line.file), line.number, message)

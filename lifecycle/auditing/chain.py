@@ -1,0 +1,99 @@
+"""Numbers, hashes and sessions: whether the lines of a log are those that were written, all of them, in their order."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any, Final
+
+from lifecycle.auditing.kinds import Found, Kind
+from lifecycle.auditing.lines import Line
+
+_HASH: Final = b',"hash":"'
+_TAIL_BYTES: Final = len(_HASH) + 64 + len(b'"}')
+_OWNER: Final = ("run", "rank", "model")
+
+
+class Chain:
+    """Follows the lines of one log.
+
+    Attributes:
+        is_broken: something is missing or was changed just before the line that was seen last.
+    """
+
+    def __init__(self) -> None:
+        self._hash = ""
+        self._sequence: int | None = None
+        self._owner: tuple[object, ...] | None = None
+        self._open: dict[str, Any] | None = None
+        self._torn: Line | None = None
+        self.is_broken = False
+
+    def torn(self, line: Line) -> None:
+        """A line that is no record: only a session that begins after it explains it."""
+        self._torn = line
+
+    def see(self, line: Line, record: dict[str, Any]) -> Found:
+        """The next record."""
+        self.is_broken = False
+        is_opened = record.get("event") == "lifecycle.opened"
+        if self._torn is not None and not (is_opened and record.get("torn_bytes") == len(self._torn.text)):
+            yield Kind.TORN, f"line {self._torn.number} before it is no record: {_shown(self._torn.text)}"
+            self.is_broken = True
+        self._torn = None
+        sequence = record.get("sequence")
+        if self._sequence is None and is_opened and record.get("continues"):
+            self._hash, self._sequence = str(record.get("last_hash")), _number(sequence) - 1
+        yield from self._numbered(sequence)
+        yield from self._hashed(line.text)
+        yield from self._owned(record, is_new=is_opened and not record.get("continues"))
+        if is_opened:
+            yield from self._session(record)
+        self._sequence, self._hash = _number(sequence), str(record.get("hash"))
+        self._pend(record)
+
+    def _numbered(self, sequence: object) -> Found:
+        expected = (self._sequence or 0) + 1
+        if sequence == expected:
+            return
+        self.is_broken = True
+        what = "repeats a number" if _number(sequence) < expected else "leaves a gap"
+        yield Kind.SEQUENCE, f"record {sequence} {what}: {expected} comes next"
+
+    def _hashed(self, text: bytes) -> Found:
+        body, tail = text[:-_TAIL_BYTES], text[-_TAIL_BYTES:]
+        hashed = sha256(self._hash.encode() + body + b"}").hexdigest()
+        if tail != _HASH + hashed.encode() + b'"}':
+            self.is_broken = True
+            yield Kind.CHAIN, "it does not follow from the line before it: one of them was changed, or one is missing"
+
+    def _owned(self, record: dict[str, Any], *, is_new: bool) -> Found:
+        owner = tuple(record.get(key) for key in _OWNER)
+        if self._owner not in (None, owner) and not is_new:
+            yield Kind.SESSION, f"run, rank and model are {owner}, in the record before {self._owner}"
+        self._owner = owner
+
+    def _session(self, record: dict[str, Any]) -> Found:
+        """What a session says of what went before it."""
+        if record.get("last_hash") != self._hash:
+            yield Kind.SESSION, "the session goes on from another hash than that of the record before it"
+        unfinished = [one.get("sequence") for one in record.get("unfinished", ()) if isinstance(one, dict)]
+        pending = [] if self._open is None else [self._open.get("sequence")]
+        if not record.get("continues") and unfinished[-1:] != pending:
+            yield Kind.SESSION, f"the session says that records {unfinished} have no end, it is {pending}"
+        if self._sequence and not record.get("continues") and record.get("restart") is False:
+            yield Kind.SESSION, "the session says that it is the first, and records stand before it"
+
+    def _pend(self, record: dict[str, Any]) -> None:
+        event = record.get("event")
+        if event == "lifecycle.began":
+            self._open = record
+        elif event in {"lifecycle.moved", "lifecycle.failed", "lifecycle.opened"}:
+            self._open = None
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:60].decode(errors="replace"))

@@ -1,0 +1,99 @@
+"""Decisions made again: whether a record's verdicts, edge and reads are those that its facts give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lifecycle.audit.facts import value_of
+from lifecycle.auditing.kinds import Found, Kind, Seen
+from states import Facts, TrainerEvent, TrainerState, decide_reads
+from states.replay import Told, decide_again, difference
+
+_DECIDED: Final = frozenset({"began", "refused", "unchanged"})
+_EVENTS: Final = frozenset(TrainerEvent)
+_BY_HAND: Final = frozenset({"a-step-is-open", "no-checkpoint-is-loaded"})
+"""Refusals of calls around a step: they are asked before the event is decided, and tell this one verdict alone."""
+
+
+class FactsReader:
+    """Facts of the records of one log. Values that records share are made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[object, Any]] = {}
+
+    def of(self, told: Mapping[str, Any]) -> Facts:
+        """The facts.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
+        """
+        return Facts(
+            **{name: self._value(name, one) for scope in ("shared", "local") for name, one in told[scope].items()}
+        )
+
+    def _value(self, name: str, told: Any) -> Any:
+        if not isinstance(told, list):
+            return value_of(name, told)
+        before = self._made.get(name)
+        if before is not None and before[0] is told:
+            return before[1]
+        value = value_of(name, told)
+        self._made[name] = told, value
+        return value
+
+
+class Verdicts:
+    """What the pure machine says again."""
+
+    def see(self, seen: Seen) -> Found:
+        """A decision."""
+        if seen.facts is None:
+            return
+        record, trigger = seen.record, seen.record["trigger"]
+        if seen.event == "refused" and (trigger not in _EVENTS or _is_by_hand(record)):
+            wrong = _call_difference(record, seen.facts)
+        else:
+            told = _told(seen)
+            wrong = difference(decide_again(TrainerState(record["source"]), TrainerEvent(trigger), seen.facts), told)
+        if wrong:
+            yield Kind.VERDICT, f"{trigger}: {wrong}"
+
+    def end(self) -> Found:
+        """Decisions need no end."""
+        yield from ()
+
+    def forget(self) -> None:
+        """A decision follows from its own record alone."""
+
+
+def _told(seen: Seen) -> Told:
+    record = seen.record
+    verdicts = tuple(
+        (one["name"], one["holds"], one.get("because", ""), one.get("remedy", "")) for one in record["verdicts"]
+    )
+    reads = record.get("decision") if seen.event == "began" else None
+    if isinstance(reads, list):  # version 1 tells each of them
+        reads = Counter(one["source"] or "none" for one in reads)
+    return Told(seen.event, record["edge"], record["target"], verdicts, reads, record["rank"])
+
+
+def _is_by_hand(record: Mapping[str, Any]) -> bool:
+    verdicts = record["verdicts"]
+    return record["edge"] == "" and len(verdicts) == 1 and verdicts[0]["name"] in _BY_HAND
+
+
+def _call_difference(record: Mapping[str, Any], facts: Facts) -> str:
+    """A call that is no event: what it was asked with is not on the record, so only what facts say can be compared."""
+    failed = {one["name"] for one in record["verdicts"] if not one["holds"]}
+    if not failed:
+        return "it is refused, and no verdict fails"
+    is_faulted = record["source"] == TrainerState.FAULTED
+    known = {
+        "not-faulted": is_faulted,
+        "a-step-is-open": not facts.step_open,
+        "sources-are-fresh": any(read.source is None for read in decide_reads(facts)),
+    }
+    wrong = sorted(name for name in failed if not known.get(name, True))
+    return f"{', '.join(wrong)} holds by the facts, the record says that it does not" if wrong else ""

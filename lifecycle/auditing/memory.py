@@ -1,0 +1,173 @@
+"""Bytes held: each change is explained by the event, and a copy is made where the rule says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from lifecycle.auditing.kinds import Found, Kind, Seen
+from states import ACTOR, Effect, Facts, TrainerState
+from states.replay import EDGES
+
+_GIVES_BACK: Final = frozenset({"sleep", "offload"})
+_GROWS_BY: Final = {"snapshots": "snapshot", "kept_gradients": "gradients", "base_file": "base-file-write"}
+"""Places of named copies and files, and the kind of moved bytes that fills them."""
+_BACKUPS: Final = ("saver_host", "saver_disk")
+_COPIES: Final = frozenset({Effect.BACKUP_ACTOR, Effect.KEEP_OUTGOING, Effect.OPEN_STEP})
+_READS: Final = frozenset({Effect.RESTORE_MODEL, Effect.RESTORE_LOST, Effect.DRIVE_TAGS, Effect.VERIFY_AND_MEND})
+"""Effects that may read a copy: its bytes are moved under the same kind."""
+_EFFECTS: Final = {key[:3]: frozenset(effects) for key, effects in EDGES.items()}
+_CALLS: Final = ("snapshots.", "keep_model")
+_JOINED: Final = "ranks joined"
+
+_Tags = Mapping[str, int]
+
+
+class Bytes:
+    """Compares the bytes of this trainer's own tags, and of its copies. Other tenants of a saver do as they like."""
+
+    def __init__(self) -> None:
+        self._held: Mapping[str, _Tags] | None = None
+        self._copied = 0
+
+    def see(self, seen: Seen) -> Found:
+        """The end of a transition, or a call that copies."""
+        record = seen.record
+        if seen.event == "opened":
+            if not record.get("continues"):
+                self.forget()
+        elif seen.event == "noted":
+            if record["note"].startswith(_CALLS) and isinstance(record.get("bytes"), int):
+                self._copied += record["bytes"]
+            elif record["note"] == _JOINED:
+                self.forget()
+        elif seen.event in {"moved", "failed"}:
+            yield from _sums(record)
+            if self._held is not None and record["trigger"] != "recover":
+                yield from self._changes(record, self._held, record["held"])
+            self._held, self._copied = record["held"], 0
+            if record["target"] == TrainerState.FAULTED:
+                self.forget()
+
+    def _changes(self, record: dict[str, Any], before: Mapping[str, _Tags], now: Mapping[str, _Tags]) -> Found:
+        if record["target"] == TrainerState.FAULTED:
+            return
+        yield from _device(record, _own(record, before, "device"), _own(record, now, "device"))
+        for place in _BACKUPS:
+            yield from _backups(record, place, _own(record, before, place), _own(record, now, place))
+        for place, kind in _GROWS_BY.items():
+            grown = _total(now, place) - _total(before, place)
+            allowed = record["moved"].get(kind, 0) + (self._copied if place == "snapshots" else 0)
+            if grown > allowed:
+                yield Kind.BYTES, f"{place} holds {grown} bytes more, and {allowed} were copied"
+        if _total(now, "transport") > _total(before, "transport") and record["trigger"] != "update_weights":
+            yield Kind.BYTES, "transport holds more bytes, and nothing was sent"
+
+    def end(self) -> Found:
+        """Anything may be held at the end."""
+        yield from ()
+
+    def forget(self) -> None:
+        """What is held next is believed."""
+        self._held, self._copied = None, 0
+
+
+def _sums(record: dict[str, Any]) -> Found:
+    totals, held = record["bytes"], record["held"]
+    for place, size in totals.items():
+        summed = sum((record["moved"] if place == "moved" else held.get(place, {})).values())
+        if size != summed:
+            yield Kind.BYTES, f"bytes.{place} is {size}, its parts are {summed} in all"
+    for place in held.keys() - totals.keys():
+        yield Kind.BYTES, f"held.{place} is no place"
+
+
+def _own(record: Mapping[str, Any], held: Mapping[str, _Tags], place: str) -> dict[str, int]:
+    prefix = f"{record['model']}/"
+    return {tag: size for tag, size in held.get(place, {}).items() if tag.startswith(prefix)}
+
+
+def _total(held: Mapping[str, _Tags], place: str) -> int:
+    return sum(held.get(place, {}).values())
+
+
+def _device(record: dict[str, Any], before: _Tags, now: _Tags) -> Found:
+    details = record.get("details", {})
+    is_done = record["event"] == "lifecycle.moved"
+    gone = set(details.get("paused", ())) if is_done and record["trigger"] in _GIVES_BACK else set()
+    come = set()
+    if is_done and record["trigger"] == "wake_up":
+        come = {*details.get("resumed", ()), *details.get("resumed_scratch", ())}
+    lost, gained = before.keys() - now.keys(), now.keys() - before.keys()
+    for tag in sorted((lost - gone) | (gained - come) | (gone & now.keys()) | {one for one in come if one not in now}):
+        if tag in now or tag in before:
+            yield (
+                Kind.BYTES,
+                f"{tag} {'is' if tag in now else 'is not'} on the device, which {record['trigger']} does not explain",
+            )
+    yield from _sizes("device", before, now)
+
+
+def _backups(record: dict[str, Any], place: str, before: _Tags, now: _Tags) -> Found:
+    details, is_done = record.get("details", {}), record["event"] == "lifecycle.moved"
+    written = set(details.get("paused", ())) if record["trigger"] == "offload" and is_done else set()
+    if not is_done and record["trigger"] == "offload":
+        written = set(now)  # a saver that retains backups keeps those of a pause that was undone
+    freed = set(details.get("resumed", ())) if record["trigger"] == "wake_up" else set()
+    if not is_done:
+        freed = set(before)
+    for tag in sorted((now.keys() - before.keys() - written) | (before.keys() - now.keys() - freed)):
+        yield (
+            Kind.BYTES,
+            f"{place} {'holds' if tag in now else 'no longer holds'} {tag}, which {record['trigger']} does not explain",
+        )
+    yield from _sizes(place, before, now)
+
+
+def _sizes(place: str, before: _Tags, now: _Tags) -> Found:
+    for tag in before.keys() & now.keys():
+        if before[tag] != now[tag]:
+            yield Kind.BYTES, f"{tag} has {now[tag]} bytes in {place}, it had {before[tag]}"
+
+
+class Copies:
+    """A second copy stands only where an event, or a call of the user's, was to make one."""
+
+    def __init__(self) -> None:
+        self._copies: frozenset[tuple[str, int]] | None = None
+
+    def see(self, seen: Seen) -> Found:
+        """Copies that facts name, and bytes that an event has copied."""
+        record = seen.record
+        if seen.facts is not None:
+            copies = _actor_copies(seen.facts)
+            if self._copies is not None and not copies <= self._copies:
+                new = ", ".join(sorted(group for group, _ in copies - self._copies)[:3])
+                yield Kind.COPY, f'the "actor" copy holds {new}, and nothing has made it'
+            self._copies = copies
+        elif seen.event == "moved":
+            effects = _EFFECTS.get((record["source"], record["trigger"], record["edge"]), frozenset())
+            if effects & (_COPIES | _READS):
+                self._copies = None
+            if not effects & (_COPIES | _READS) and record["moved"].get("snapshot"):
+                yield Kind.COPY, f"{record['trigger']}/{record['edge']} makes no copy, and bytes of one were copied"
+        elif seen.event in {"opened", "noted", "failed"}:
+            self._copies = None
+
+    def end(self) -> Found:
+        """Copies may stay."""
+        yield from ()
+
+    def forget(self) -> None:
+        """The copies of the next facts are believed."""
+        self._copies = None
+
+
+def _actor_copies(facts: Facts) -> frozenset[tuple[str, int]]:
+    return frozenset(
+        (one.group, version)
+        for one in facts.contents
+        if ACTOR not in one.borrowed
+        for tag, version in one.copies
+        if tag == ACTOR
+    )

@@ -1,0 +1,138 @@
+"""Versions: what facts and ends tell must follow from what was told before, and reads must be of the trainer's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from lifecycle.auditing.kinds import Found, Kind, Seen
+from states import BUFFERS, OFFLOADED, Facts, Source, TrainerEvent, TrainerState, adapter_group
+from states.sources import decide_reads
+
+_KEEP: Final = frozenset({"begin_step", "sleep", "offload", "wake_up", "update_weights", "switch_model"})
+"""Events that give no version."""
+_TELLS_ALL: Final = frozenset({"ranks joined", "versions of engines were adopted"})
+_ABORTED: Final = "a step was aborted"
+_ACCUMULATED: Final = "gradients were accumulated"
+
+
+class Versions:
+    """Follows the version of each content group.
+
+    What an accumulation or a fault has changed is told later: until then those groups are not known.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] | None = None
+        self._newest: int | None = None
+        self._facts: Facts | None = None
+
+    def see(self, seen: Seen) -> Found:
+        """Facts, the end of a transition, or a note."""
+        record = seen.record
+        if seen.event == "opened":
+            if not record.get("continues"):
+                self.forget()
+        elif seen.facts is not None:
+            yield from self._told_by_facts(seen.facts)
+            yield from _reads(seen)
+            self._facts = seen.facts
+        elif seen.event == "moved":
+            yield from self._moved(record)
+        elif seen.event == "failed":
+            if record["target"] == TrainerState.FAULTED:
+                self._known = self._newest = None
+        elif seen.event == "noted":
+            self._noted(record)
+
+    def _told_by_facts(self, facts: Facts) -> Found:
+        told = {one.group: one.version for one in facts.contents}
+        if self._known is not None:
+            known, unlike = self._known, []
+            for group in known.keys() | told.keys():
+                if group in told and known.get(group, -1) == -1 and group in known:
+                    continue
+                if known.get(group) != told.get(group):
+                    unlike.append(f"{group} {told.get(group)}, and the trainer has {known.get(group)}")
+            if unlike:
+                yield Kind.VERSION, f"the facts name {'; '.join(sorted(unlike)[:3])}"
+        if self._newest is not None and (self._known is None or -1 not in self._known.values()):
+            for one in facts.contents:
+                held = (one.live, one.saver, one.file, *(version for _, version in one.copies))
+                later = [version for version in held if version is not None and version > self._newest]
+                if later:
+                    yield Kind.VERSION, f"{one.group} is held in version {later[0]}, which nobody has given out"
+        self._known = told
+        self._rise([version for one in facts.contents for version in (one.version, *(held for _, held in one.copies))])
+
+    def _moved(self, record: dict[str, Any]) -> Found:
+        changed, facts, trigger = record["versions"], self._facts, record["trigger"]
+        known = None if self._known is None else dict(self._known)
+        if known is not None and facts is not None:
+            yield from self._changed(known, changed, trigger, facts)
+            known = {group: one for group, one in (known | changed).items() if one is not None}
+            if record.get("checkpoint", known) != known:
+                yield Kind.VERSION, "the checkpoint tells other versions than the records before it"
+        told = record["details"].get("versions", {})
+        if any(changed.get(group) != one for group, one in told.items()) if isinstance(told, dict) else True:
+            yield Kind.VERSION, "the details tell other versions than the record"
+        self._known = known
+        self._rise(changed.values())
+
+    def _changed(
+        self, known: Mapping[str, int], changed: Mapping[str, int | None], trigger: str, facts: Facts
+    ) -> Found:
+        for group, version in changed.items():
+            if known.get(group) == version:
+                continue  # what an accumulation has changed before is told now
+            if trigger in _KEEP or not _may_change(trigger, group, facts):
+                yield Kind.VERSION, f"{trigger} tells version {version} of {group}, which it does not change"
+            elif version is not None and self._newest is not None and version <= self._newest:
+                yield Kind.VERSION, f"{trigger} gives {group} version {version}, {self._newest} was given out before"
+
+    def _noted(self, record: dict[str, Any]) -> None:
+        note, versions = record["note"], record.get("versions")
+        told = {key: one for key, one in versions.items() if isinstance(one, int)} if isinstance(versions, dict) else {}
+        self._rise(told.values())
+        if note in _TELLS_ALL:
+            self._known = told
+        elif note == _ABORTED and self._known is not None:
+            self._known = self._known | told
+        elif note == _ACCUMULATED and self._known is not None:
+            self._known = self._known | {BUFFERS: -1}
+
+    def _rise(self, versions: Iterable[object]) -> None:
+        self._newest = max((one for one in (self._newest, *versions) if isinstance(one, int)), default=None)
+
+    def end(self) -> Found:
+        """Any version may be the last."""
+        yield from ()
+
+    def forget(self) -> None:
+        """The next facts are believed."""
+        self._known = self._newest = self._facts = None
+
+
+def _may_change(trigger: str, group: str, facts: Facts) -> bool:
+    if trigger == TrainerEvent.TRAINED:
+        return group in facts.touched
+    if trigger == TrainerEvent.RECONCILE_ADAPTERS:
+        return group in {adapter_group(name) for name in (*facts.to_load, *facts.to_retire)}
+    return True
+
+
+def _reads(seen: Seen) -> Found:
+    """Where bytes are read: from a place that holds the trainer's own version, and is not given back."""
+    facts, record = seen.facts, seen.record
+    assert facts is not None
+    told = record.get("decision")
+    wanted = {one.group: one.version for one in facts.contents}
+    for one in told if isinstance(told, list) else ():
+        if one["source"] is not None and one["version"] != wanted.get(one["group"]):
+            yield Kind.READ, f"{one['group']} is read in version {one['version']}, it is {wanted.get(one['group'])}"
+    if seen.event != "began" or record["source"] not in OFFLOADED or facts.active_tags:
+        return
+    unplaced = {one.group for one in facts.contents if one.backup == "unplaced"}
+    live = [one.group for one in decide_reads(facts) if one.source is Source.LIVE and one.group not in unplaced]
+    if live:
+        yield Kind.READ, f"{', '.join(live[:3])} would be read from device memory that was given back"
