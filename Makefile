@@ -6,6 +6,7 @@
 #   make soak    5,000 sleep and wake cycles, in which nothing may grow      (make soak CYCLES=500)
 #   make faults  every fault of every event in every configuration
 #   make docs    the generated pages of docs/
+#   make site    the documentation as a site in site/, strictly: every link and anchor; it also needs npm, for Mermaid
 #   WORKERS      how many processes run the tests of make test (2); a file of tests is never split
 #   PIP_ARGS     more arguments for pip, such as an index with a CPU build of torch
 
@@ -21,7 +22,7 @@ VLLM := .venv-vllm
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 SCREENSHOTS ?= build/screenshots
 
-.PHONY: test lint cover test-vllm test-browser demo soak faults docs clean
+.PHONY: test lint cover test-vllm test-browser demo soak faults docs site clean
 
 test: lint cover
 
@@ -57,8 +58,18 @@ faults: $(VENV)/.test
 docs: $(VENV)/.demo
 	$(BIN)/adapter-lifecycle docs --out docs
 
+# Mermaid lies beside the pages, so that diagrams are drawn without a network.
+site: $(VENV)/.docs docs/javascripts/mermaid.min.js
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs/javascripts/mermaid.min.js:
+	mkdir -p $(@D) $(VENV)
+	cd $(VENV) && npm pack --silent mermaid@11.17.2
+	tar -xzf $(VENV)/mermaid-11.17.2.tgz -C $(VENV) package/dist/mermaid.min.js
+	cp $(VENV)/package/dist/mermaid.min.js $@
+
 clean:
-	rm -rf $(VENV) $(VLLM) build demo-out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf site docs/javascripts $(VENV) $(VLLM) build demo-out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info
 
 # The stamp is younger than what it was installed from, or the extra is installed again.
 $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/bin/python

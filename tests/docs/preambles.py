@@ -86,7 +86,13 @@ def peft_trainer(place: Place, *names: str, model: nn.Module | None = None, **ho
             adapters.model(input_ids=torch.arange(8)[None]).logits.square().mean().backward()
             optimizers[adapters.slot_of(name)].step()
             step.stepped()
-    return {"trainer": trainer, "adapters": adapters, "optimizer": optimizers[0], "torch": torch}
+    return {
+        "trainer": trainer,
+        "adapters": adapters,
+        "optimizer": optimizers[0],
+        "optimizers": optimizers,
+        "torch": torch,
+    }
 
 
 def checkpoints(place: Place) -> Iterator[Names]:
@@ -199,12 +205,54 @@ def weight_sync(place: Place) -> Iterator[Names]:
     assert names["trainer"]["trainer"].state is TrainerState.AWAKE
 
 
+def start(place: Place) -> Iterator[Names]:
+    """A model, and torch."""
+    place.patches.setattr("lifecycle.HostArena", place.arena)
+    names: Names = {"model": llama(), "torch": torch}
+    yield names
+    assert names["trainer"].state is TrainerState.AWAKE
+    assert names["trainer"].tally.refused
+
+
+def embedding(place: Place) -> Iterator[Names]:
+    """The trainer of the page before, an engine, and the two functions that are the reader's."""
+    names = peft_trainer(place, "math")
+    engine, seen = FakeEngine(), []
+
+    def generate(one: FakeEngine, name: str) -> torch.Tensor:
+        seen.append((names["trainer"].state, one.versions[f"adapter/{name}"]))
+        return torch.arange(32).reshape(4, 8)
+
+    def loss(rollouts: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = names["adapters"].model(input_ids=rollouts, labels=rollouts).loss
+        return found
+
+    names |= {"engine": engine, "generate": generate, "loss": loss, "turns": 2}
+    for _ in range(4):
+        yield names
+        assert names["trainer"].state is TrainerState.AWAKE
+    assert [state for state, _ in seen] == [TrainerState.OFFLOADED_CPU] * 5
+    versions = [version for _, version in seen]
+    assert versions == sorted(versions)
+    assert len(set(versions)) == 4, "each rollout but one is of what was trained before"
+
+
+def operating(place: Place) -> Iterator[Names]:
+    """A trainer that is awake, so that it cannot be offloaded."""
+    names = {"trainer": make_world().trainer}
+    yield names
+    assert names["trainer"].state is TrainerState.AWAKE
+
+
 PREAMBLES: Final[dict[str, Callable[[Place], Iterator[Names]]]] = {
     "checkpoints.md": checkpoints,
+    "embedding.md": embedding,
     "engines.md": engines,
     "megatron.md": megatron,
+    "operating.md": operating,
     "registry.md": registry,
     "slots.md": slots,
+    "start.md": start,
     "weight-sync.md": weight_sync,
 }
 """Of each page whose blocks are run one after the other."""

@@ -1,0 +1,94 @@
+"""The site: every page is in its navigation, and every link and anchor leads somewhere. `make site` builds it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs.blocks import PAGES, ROOT, prose_of, text_of
+
+HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+class Loader(yaml.SafeLoader):
+    """Reads names of Python objects as their names, and imports nothing."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, name, node: name)
+SITE: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)  # noqa: S506 - a safe one
+
+
+def in_navigation(entry: object) -> Iterator[str]:
+    """The pages below an entry."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for part in entry if isinstance(entry, list) else entry.values():  # type: ignore[attr-defined]
+            yield from in_navigation(part)
+
+
+def anchors_of(page: str) -> set[str]:
+    """What the links of other pages may name: headings, as they are slugged on the site and on code hosts."""
+    found = set()
+    for heading in HEADING.findall(prose_of(page)):
+        plain = re.sub(r"[^\w\s-]", "", heading.replace("`", "").lower()).strip()
+        found.add(re.sub(r"[-\s]+", "-", plain))
+    return found
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    """And nothing is in it that is not there."""
+    pages = list(in_navigation(SITE["nav"]))
+
+    assert sorted(pages) == sorted(set(pages))
+    assert set(pages) == PAGES.keys() - {"README.md"}
+
+
+def test_the_site_is_built_strictly() -> None:
+    """What is not in the navigation, and links and anchors that lead nowhere, end `make site`."""
+    assert SITE["validation"] == dict.fromkeys(
+        ("omitted_files", "absolute_links", "unrecognized_links", "anchors"), "warn"
+    )
+    assert "mkdocs build --strict" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+def test_the_site_needs_no_network() -> None:
+    """No fonts from elsewhere; diagrams are drawn by a script that lies beside the pages."""
+    assert SITE["theme"]["font"] is False
+    assert SITE["extra_javascript"] == ["javascripts/mermaid.min.js"]
+    assert "docs/javascripts/mermaid.min.js" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_to_files_and_headings_that_exist(page: str) -> None:
+    """Those inside of the project, and nothing outside is a path of a machine."""
+    broken = []
+    for link in LINK.findall(prose_of(page)):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            target = (PAGES[page].parent / path).resolve() if path else PAGES[page]
+            if not target.is_file() or (anchor and anchor not in anchors_of(target.name)):
+                broken.append(link)
+
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"README.md"}))
+def test_a_page_has_one_title_at_its_top(page: str) -> None:
+    """The navigation calls it that."""
+    titles = re.findall(r"^# (.+)$", prose_of(page), re.MULTILINE)
+    first = next(line for line in text_of(page).splitlines() if line and not line.startswith("<!--"))
+
+    assert titles == [first.removeprefix("# ")]
+
+
+def test_a_page_of_the_docs_is_named_where_it_is_meant() -> None:
+    """In text too: `docs/NAME.md`."""
+    named = {name for page in PAGES for name in re.findall(r"docs/([\w-]+\.md)", text_of(page))}
+
+    assert named - PAGES.keys() == set()
