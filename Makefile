@@ -58,9 +58,9 @@ faults: $(VENV)/.test
 docs: $(VENV)/.demo
 	$(BIN)/adapter-lifecycle docs --out docs
 
-# Mermaid lies beside the pages, so that diagrams are drawn without a network.
+# Mermaid lies beside the pages, so that diagrams are drawn without a network. With --quiet mkdocs would count no warning.
 site: $(VENV)/.docs docs/javascripts/mermaid.min.js
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 docs/javascripts/mermaid.min.js:
 	mkdir -p $(@D) $(VENV)

@@ -54,7 +54,7 @@ def test_the_site_is_built_strictly() -> None:
     assert SITE["validation"] == dict.fromkeys(
         ("omitted_files", "absolute_links", "unrecognized_links", "anchors"), "warn"
     )
-    assert "mkdocs build --strict" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "mkdocs build --strict\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_the_site_needs_no_network() -> None:
