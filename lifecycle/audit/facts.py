@@ -9,7 +9,7 @@ from lifecycle.audit.expand import is_whole
 from lifecycle.errors import AuditError
 from states import ContentFacts, EngineFacts, Facts, LeaseFacts, TrainerState
 
-_ENTRIES: Final[dict[str, Callable[..., object]]] = {
+ENTRIES: Final[dict[str, Callable[..., object]]] = {
     "contents": ContentFacts,
     "engines": EngineFacts,
     "leases": LeaseFacts,
@@ -40,8 +40,8 @@ def facts_of(record: Mapping[str, Any]) -> Facts:
 
 def value_of(name: str, told: Any) -> Any:
     """The value of one fact, by its name; what it raises where it is none is what :func:`facts_of` looks for."""
-    if name in _ENTRIES:
-        return tuple(_ENTRIES[name](**{field: _frozen(one) for field, one in entry.items()}) for entry in told)
+    if name in ENTRIES:
+        return tuple(ENTRIES[name](**{field: _frozen(one) for field, one in entry.items()}) for entry in told)
     if name == "origin" and told is not None:
         return TrainerState(told)
     return _frozen(told)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lifecycle.audit.facts import value_of
+from lifecycle.audit.facts import ENTRIES, value_of
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import Facts, TrainerEvent, TrainerState, decide_reads
 from states.replay import Told, decide_again, difference
@@ -22,6 +22,7 @@ class FactsReader:
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[object, Any]] = {}
+        self._entries: dict[str, dict[int, tuple[object, Any]]] = {}
 
     def of(self, told: Mapping[str, Any]) -> Facts:
         """The facts.
@@ -29,19 +30,26 @@ class FactsReader:
         Raises:
             KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
         """
-        return Facts(
-            **{name: self._value(name, one) for scope in ("shared", "local") for name, one in told[scope].items()}
-        )
+        both, made = {**told["shared"], **told["local"]}, self._made
+        for name, one in both.items():
+            if type(one) is list:
+                before = made.get(name)
+                if before is None or before[0] is not one:
+                    made[name] = before = one, self._value(name, one)
+                both[name] = before[1]
+        both["origin"] = value_of("origin", both["origin"])
+        return Facts(**both)
 
-    def _value(self, name: str, told: Any) -> Any:
-        if not isinstance(told, list):
+    def _value(self, name: str, told: list[Any]) -> Any:
+        """A list; of one of entries those that are others than in the list before are made."""
+        if name not in ENTRIES:
             return value_of(name, told)
-        before = self._made.get(name)
-        if before is not None and before[0] is told:
-            return before[1]
-        value = value_of(name, told)
-        self._made[name] = told, value
-        return value
+        before, now = self._entries.get(name, {}), {}
+        for one in told:
+            held = before.get(id(one))
+            now[id(one)] = held if held is not None and held[0] is one else (one, value_of(name, [one])[0])
+        self._entries[name] = now
+        return tuple([now[id(one)][1] for one in told])
 
 
 class Verdicts:

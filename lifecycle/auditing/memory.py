@@ -10,6 +10,8 @@ from states import ACTOR, Effect, Facts, TrainerState
 from states.replay import EDGES
 
 _GIVES_BACK: Final = frozenset({"sleep", "offload"})
+_MOVES: Final = _GIVES_BACK | {"wake_up"}
+"""Events that must change what is held."""
 _GROWS_BY: Final = {"snapshots": "snapshot", "kept_gradients": "gradients", "base_file": "base-file-write"}
 """Places of named copies and files, and the kind of moved bytes that fills them."""
 _BACKUPS: Final = ("saver_host", "saver_disk")
@@ -50,7 +52,7 @@ class Bytes:
                 self.forget()
 
     def _changes(self, record: dict[str, Any], before: Mapping[str, _Tags], now: Mapping[str, _Tags]) -> Found:
-        if record["target"] == TrainerState.FAULTED:
+        if record["target"] == TrainerState.FAULTED or (before == now and record["trigger"] not in _MOVES):
             return
         yield from _device(record, _own(record, before, "device"), _own(record, now, "device"))
         for place in _BACKUPS:

@@ -13,6 +13,8 @@ _KEEP: Final = frozenset({"begin_step", "sleep", "offload", "wake_up", "update_w
 """Events that give no version."""
 _TELLS_ALL: Final = frozenset({"ranks joined", "versions of engines were adopted"})
 _ABORTED: Final = "a step was aborted"
+_LATER: Final = -1
+"""A version that is told later."""
 _ACCUMULATED: Final = "gradients were accumulated"
 
 
@@ -26,6 +28,7 @@ class Versions:
         self._known: dict[str, int] | None = None
         self._newest: int | None = None
         self._facts: Facts | None = None
+        self._told: dict[str, int] = {}
 
     def see(self, seen: Seen) -> Found:
         """Facts, the end of a transition, or a note."""
@@ -37,6 +40,8 @@ class Versions:
             yield from self._told_by_facts(seen.facts)
             yield from _reads(seen)
             self._facts = seen.facts
+            if record["source"] == TrainerState.FAULTED:
+                self._known = None  # an undo that is owed may give back what was there before
         elif seen.event == "moved":
             yield from self._moved(record)
         elif seen.event == "failed":
@@ -46,17 +51,16 @@ class Versions:
             self._noted(record)
 
     def _told_by_facts(self, facts: Facts) -> Found:
-        told = {one.group: one.version for one in facts.contents}
-        if self._known is not None:
-            known, unlike = self._known, []
-            for group in known.keys() | told.keys():
-                if group in told and known.get(group, -1) == -1 and group in known:
-                    continue
-                if known.get(group) != told.get(group):
-                    unlike.append(f"{group} {told.get(group)}, and the trainer has {known.get(group)}")
+        if self._facts is not None and self._facts.contents is facts.contents and self._known == self._told:
+            return
+        told = self._told = {one.group: one.version for one in facts.contents}
+        if self._known is not None and self._known != told:
+            known = {group: told.get(group) if one == _LATER else one for group, one in self._known.items()}
+            unlike = sorted(group for group in known.keys() | told.keys() if known.get(group) != told.get(group))
             if unlike:
-                yield Kind.VERSION, f"the facts name {'; '.join(sorted(unlike)[:3])}"
-        if self._newest is not None and (self._known is None or -1 not in self._known.values()):
+                named = (f"{one} {told.get(one)}, and the trainer has {known.get(one)}" for one in unlike[:3])
+                yield Kind.VERSION, f"the facts name {'; '.join(named)}"
+        if self._newest is not None and (self._known is None or _LATER not in self._known.values()):
             for one in facts.contents:
                 held = (one.live, one.saver, one.file, *(version for _, version in one.copies))
                 later = [version for version in held if version is not None and version > self._newest]
@@ -99,7 +103,7 @@ class Versions:
         elif note == _ABORTED and self._known is not None:
             self._known = self._known | told
         elif note == _ACCUMULATED and self._known is not None:
-            self._known = self._known | {BUFFERS: -1}
+            self._known = self._known | {BUFFERS: _LATER}
 
     def _rise(self, versions: Iterable[object]) -> None:
         self._newest = max((one for one in (self._newest, *versions) if isinstance(one, int)), default=None)
