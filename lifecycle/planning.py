@@ -11,8 +11,10 @@ from lifecycle.engines.protocol import RolloutEngine, checked
 from lifecycle.handoff import Trainer, handoff
 from lifecycle.outcome import Moved
 from lifecycle.saving import Saving
+from lifecycle.transition.building import heard
 from lifecycle.transition.gather import gather
 from lifecycle.transition.parts import Request
+from lifecycle.transition.ranks import Ranks
 from lifecycle.transition.sizes import Levels, config_of, sizes_of
 from states.handover import HandoverPlan, HandoverRefusal, HandoverStep, plan_handoff
 
@@ -21,6 +23,7 @@ class Planning(Saving):
     """The part of the controller that plans hand-overs and clean-ups."""
 
     config: LifecycleConfig
+    _ranks: Ranks
 
     def plan_handoff(
         self, engines: Iterable[RolloutEngine], *, memory_peak: str | None = None
@@ -96,14 +99,18 @@ class Planning(Saving):
                 self._runner.recorder.noted("a hand-over has gone", steps=seen)
 
     def _plan_or_refuse(self, engines: tuple[RolloutEngine, ...], memory_peak: str | None) -> HandoverPlan:
-        """The plan that a hand-over follows, on the record.
+        """The plan that a hand-over follows, on the record. It is made of local bytes: ranks agree on it before a step.
 
         Raises:
             EventRefused: no order fits the budgets. No step was taken.
+            RanksFailed: none fits those of another rank.
+            RanksDisagree: ranks would take other steps, as other orders fit them; ``memory_peak=`` names one for all.
         """
-        plan = self.plan_handoff(engines, memory_peak=memory_peak)
-        if isinstance(plan, HandoverRefusal):
-            facts = gather(self._parts, Request(engines=engines))
-            raise self._refusal("the-hand-over-fits", plan.because, plan.remedy, facts, "handoff")
+        with heard(self._ranks) as found:
+            plan = self.plan_handoff(engines, memory_peak=memory_peak)
+            if isinstance(plan, HandoverRefusal):
+                facts = gather(self._parts, Request())  # engines may be asked by all ranks together only
+                raise self._refusal("the-hand-over-fits", plan.because, plan.remedy, facts, "handoff")
+            found.result = plan.order
         self._runner.recorder.noted("a hand-over was planned", engines=[one.name for one in engines], **plan.told())
         return plan

@@ -46,6 +46,11 @@ class HandoverPlan(NotABool):
         return (*self.there.steps, *self.back.steps)
 
     @property
+    def order(self) -> str:
+        """The steps in words, without bytes."""
+        return " ".join(map(str, self.there.steps)) + " ... " + " ".join(map(str, self.back.steps))
+
+    @property
     def host_peak_bytes(self) -> int:
         """The most that is held on the host at any moment of both ways."""
         return max(self.there.host_peak_bytes, self.back.host_peak_bytes)

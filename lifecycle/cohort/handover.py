@@ -11,6 +11,7 @@ from lifecycle.cohort.members import Members
 from lifecycle.config import checked_peak
 from lifecycle.engines.protocol import RolloutEngine
 from lifecycle.handoff import handoff
+from lifecycle.transition.building import heard
 from lifecycle.transition.sizes import Levels, config_of, sizes_of
 from states import TrainerState
 from states.cohort import joint_bytes
@@ -93,11 +94,22 @@ class CohortHandover:
         return self._sender.trainer.update_weights(engines)
 
     def _plan_or_refuse(self, call: str, memory_peak: MemoryPeak | None) -> HandoverPlan:
-        """The order, on the record of every member.
+        """The order, on the record of every member. It is made of local bytes: ranks agree on it before a step.
 
         Raises:
             CohortRefused: none fits.
+            RanksFailed, RanksDisagree: none fits those of another rank, or another one does.
         """
+        with heard(self._sender.ranks) as found:
+            plan = self._plan(memory_peak)
+            if isinstance(plan, HandoverRefusal):
+                self._note("a hand-over of the cohort was refused", call, because=plan.because, remedy=plan.remedy)
+                raise CohortRefused(call, plan)
+            found.result = plan.order
+        self._note("a hand-over of the cohort was planned", call, sender=self._sender.name, **plan.told())
+        return plan
+
+    def _plan(self, memory_peak: MemoryPeak | None) -> HandoverPlan | HandoverRefusal:
         own = sizes_of(self._sender.parts, self._engines)
         joint = replace(joint_bytes(self._members.look(), self._waking), base_bytes=own.trainer.base_bytes)
         sizes = replace(own, trainer=joint, host_held_bytes=own.host_held_bytes + self._others_copies())
@@ -107,12 +119,7 @@ class CohortHandover:
             host_budget_bytes=self._members.host_budget(asked.host_budget_bytes),
             device_budget_bytes=self._members.device_budget(asked.device_budget_bytes),
         )
-        plan = plan_handoff(config, sizes)
-        if isinstance(plan, HandoverRefusal):
-            self._note("a hand-over of the cohort was refused", call, because=plan.because, remedy=plan.remedy)
-            raise CohortRefused(call, plan)
-        self._note("a hand-over of the cohort was planned", call, sender=self._sender.name, **plan.told())
-        return plan
+        return plan_handoff(config, sizes)
 
     def _others_copies(self) -> int:
         """Host memory of copies that the sender's own account does not know."""

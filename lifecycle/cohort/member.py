@@ -26,7 +26,8 @@ class CohortMember:
 
     Attributes:
         parts: what the trainer's effects touch. The cohort only looks at them.
-        is_one_of_many: whether it acts together with other ranks.
+        ranks: the other ranks.
+        is_one_of_many: whether there are any.
     """
 
     def __init__(self, name: str, trainer: TrainerLifecycle) -> None:
@@ -34,7 +35,8 @@ class CohortMember:
         self.trainer = trainer
         self.parts = trainer._parts  # noqa: SLF001 - the cohort looks where the controller's own halves look
         self._runner = trainer._runner  # noqa: SLF001 - the same
-        self.is_one_of_many = not isinstance(self._runner._ranks, Alone)  # noqa: SLF001 - the same
+        self.ranks = trainer._ranks  # noqa: SLF001 - the same
+        self.is_one_of_many = not isinstance(self.ranks, Alone)
 
     @property
     def state(self) -> TrainerState:

@@ -180,6 +180,10 @@ class RankAgreement:
         if self._registry_from is not None:
             self._shared.share(host, self._registry_from)
 
+    def begins_apart(self) -> None:
+        """What all ranks do together outside of events begins: what is told until :meth:`acted` is a part of it."""
+        self.seat.begin(Phase.ACTED)
+
     def share_registry(self, host: AdapterHost | None, *, by: int) -> None:
         """Be as the registry of rank *by* is now. Every rank calls it, outside of events.
 
@@ -193,7 +197,6 @@ class RankAgreement:
             RanksDisagree, RanksMissing, RankFenced: as :meth:`told`.
         """
         self._check_by(by)
-        self.seat.begin(Phase.ACTED)
         with heard(self):
             self._shared.share(host, by)
 

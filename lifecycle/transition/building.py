@@ -56,24 +56,37 @@ def together(ranks: Ranks) -> Iterator[Block]:
     _came_through(ranks)
 
 
+class Heard:
+    """What the ranks do in a block of :func:`heard`.
+
+    Attributes:
+        result: what came of it, as far as it must be alike on all ranks.
+    """
+
+    def __init__(self) -> None:
+        self.result = ""
+
+
 @contextmanager
-def heard(ranks: Ranks) -> Iterator[None]:
-    """All ranks come through the block, or all hear at its end which one did not. They are in one part of the run.
+def heard(ranks: Ranks) -> Iterator[Heard]:
+    """All ranks come through the block with one result, or all hear at its end which one did not.
 
     Raises:
         RanksFailed, RanksDisagree, RanksMissing, RankFenced, StoreLost: as :meth:`Ranks.acted`.
     """
+    ranks.begins_apart()
+    found = Heard()
     try:
-        yield
+        yield found
     except BaseException as error:
         _failed(ranks, error)
         raise
-    _came_through(ranks)
+    _came_through(ranks, found.result)
 
 
-def _came_through(ranks: Ranks) -> None:
+def _came_through(ranks: Ranks, result: str = "") -> None:
     try:
-        ranks.acted()
+        ranks.acted(result=result)
     except BaseException:
         _leave(ranks)
         raise

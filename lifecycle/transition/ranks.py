@@ -33,6 +33,9 @@ class Ranks(Protocol):
     def begins(self, host: AdapterHost | None = None) -> None:
         """An event begins: its facts are gathered next. Where the ranks share a registry, it is taken over now."""
 
+    def begins_apart(self) -> None:
+        """What all ranks do together outside of events begins. It ends with ``acted``."""
+
     def facts(self, event: TrainerEvent, facts: Facts) -> Facts:
         """The facts to decide on."""
 
@@ -75,6 +78,9 @@ class Alone:
         return b"" if payload is None else payload
 
     def begins(self, host: AdapterHost | None = None) -> None:
+        """Nobody to wait for."""
+
+    def begins_apart(self) -> None:
         """Nobody to wait for."""
 
     def facts(self, _event: TrainerEvent, facts: Facts) -> Facts:
