@@ -17,6 +17,9 @@ from states import TrainerState
 TEXT_MAX: Final = 300
 """Characters of a text of the log that are kept."""
 
+TIME_MAX_S: Final = 253_402_300_799
+"""The last second of the year 9999, seconds since 1970: later ones cannot be written."""
+
 _ENDS: Final = {
     "lifecycle.moved": "moved",
     "lifecycle.failed": "failed",
@@ -213,9 +216,12 @@ class _Begun:
 
 def _time_s(record: Record) -> float:
     try:
-        return fields.seconds(datetime.fromisoformat(fields.text(record.get("time"), TEXT_MAX)).timestamp())
+        time_s = datetime.fromisoformat(fields.text(record.get("time"), TEXT_MAX)).timestamp()
     except (ValueError, OverflowError, OSError) as error:
         raise fields.NotOfARecordError from error
+    if not 0 <= time_s < TIME_MAX_S:
+        raise fields.NotOfARecordError
+    return time_s
 
 
 def _transition(record: Record, outcome: Outcome, began_s: float, ended_s: float) -> Transition:

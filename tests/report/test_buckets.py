@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lifecycle.report.buckets import SMALLEST_S, Buckets
@@ -24,6 +24,7 @@ def buckets(most: int = 8) -> Buckets[dict[str, float]]:
 SPANS = st.lists(st.tuples(st.floats(0, 1e5), st.floats(0, 100)), min_size=1, max_size=20)
 
 
+@settings(deadline=None)
 @given(SPANS)
 def test_no_time_is_lost_and_there_is_a_bound(spans: list[tuple[float, float]]) -> None:
     """However long the run is."""
