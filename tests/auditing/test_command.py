@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from lifecycle.auditing import Kind
 from lifecycle.cli.app import app
 from tests.auditing.logs import good_log
+
+PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
 
 
 @pytest.fixture
@@ -83,3 +86,10 @@ def test_what_cannot_be_read_ends_with_2(tmp_path: Path, held: bytes | None) -> 
 def test_without_a_log_it_ends_with_2() -> None:
     """As any command that is used otherwise than it says."""
     assert CliRunner().invoke(app, ["audit"]).exit_code == 2
+
+
+def test_the_page_explains_every_kind() -> None:
+    """One row each, in the order of the enumeration."""
+    rows = [line.split("`")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+
+    assert rows == [one.value for one in Kind]
