@@ -75,7 +75,16 @@ def test_a_rank_is_a_process_with_a_name(tmp_path: Path) -> None:
     assert {event["pid"] for event in events} == {1, 2}
 
 
-@pytest.mark.parametrize("log", [run(12), broken()], ids=["run", "broken"])
+def without_beginnings() -> Log:
+    """Transitions that say that they took longer than there was time since the one before."""
+    log = Log()
+    what = {"trigger": "sleep", "edge": "quiesces", "source": "awake", "target": "sleeping"}
+    for number in range(3):
+        log.add("moved", 1.0, transition=number, **what, duration_s=5.0)
+    return log
+
+
+@pytest.mark.parametrize("log", [run(12), broken(), without_beginnings()], ids=["run", "broken", "without beginnings"])
 def test_slices_of_a_track_come_in_order_and_do_not_overlap(tmp_path: Path, log: Log) -> None:
     """Perfetto would nest or drop them."""
     slices = [(one["ts"], one["ts"] + one["dur"]) for one in trace_of(tmp_path, log) if one["ph"] == "X"]
