@@ -190,6 +190,20 @@ def test_what_is_drawn_is_the_most_that_was_held(turns: int) -> None:
     assert most == {"device": BASE + 2 * ADAPTERS, "host": BASE + ADAPTERS}
 
 
+def test_what_was_held_before_counts_in_the_bucket_in_which_it_goes() -> None:
+    """More bytes in fewer tags are more."""
+    log = Log()
+    what = {"trigger": "sleep", "edge": "quiesces", "source": "awake", "target": "awake"}
+    log.add("moved", transition=1, **what, held={"device": {"large": 9 * MIB}}, duration_s=0.0)
+    log.add("moved", 1.0, transition=2, **what, held={"device": {"one": MIB, "other": MIB}}, duration_s=0.0)
+    data: Any = charts(report_of(log))
+
+    points = data["lanes"][0]["amounts"]["device"]["points"]
+
+    assert [sum(point[1:]) for point in points] == [9 * MIB, 2 * MIB]
+    assert points[1][0] == data["count"]
+
+
 def test_states_are_drawn_as_shares_of_each_bucket() -> None:
     """A digit a bucket, of which there are as many as the run lasts; what was there for a moment is seen."""
     data: Any = charts(report_of(run(60)))
