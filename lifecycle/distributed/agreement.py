@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Never, Protocol, TypeVar
 
 from lifecycle.adapters.protocol import AdapterHost
-from lifecycle.distributed.checks import check_ranks, check_run, is_count, why_not_told
+from lifecycle.distributed.checks import check_by, check_ranks, check_run, why_not_told
 from lifecycle.distributed.errors import RankFenced, RanksDisagree, RanksFailed, RanksMissing
 from lifecycle.distributed.gloo import GlooTransport
 from lifecycle.distributed.hosting import LOOPBACK
 from lifecycle.distributed.sharing import SharedRegistry
-from lifecycle.errors import ConfigError, LifecycleError
+from lifecycle.errors import LifecycleError
 from lifecycle.transition.building import heard
 from states import Decision, Facts, Step, TrainerEvent, TrainerState
 from states.agreement import Agreed, Declined, Disagreed, Failed, Fenced, Missing, Moved, Phase, Proposal, Reason, Said
@@ -148,7 +148,7 @@ class RankAgreement:
             RanksFailed: a rank failed meanwhile, or has nothing to say, or what it gives is none of this.
             RanksDisagree, RanksMissing, RankFenced: as :meth:`decided`.
         """
-        self._check_by(by)
+        check_by(by, self.seat.world)
         wrong = why_not_told(payload, tells=self.seat.rank == by)
         found = self._transport.drive(self._voter.tell(None if wrong else payload, by, wrong))
         return found if isinstance(found, bytes) else self._raise(found)
@@ -196,7 +196,7 @@ class RankAgreement:
             RanksFailed: another rank failed meanwhile. What was taken over stays.
             RanksDisagree, RanksMissing, RankFenced: as :meth:`told`.
         """
-        self._check_by(by)
+        check_by(by, self.seat.world)
         with heard(self):
             self._shared.share(host, by)
 
@@ -281,10 +281,6 @@ class RankAgreement:
         found = self._transport.drive(self._voter.vote(phase, said, reason, result))
         if not isinstance(found, Agreed):
             self._raise(found)
-
-    def _check_by(self, by: object) -> None:
-        if not is_count(by) or not 0 <= by < self.seat.world:
-            raise ConfigError(f"by is {by!r}; use the number of a rank, 0 to {self.seat.world - 1}")
 
     @staticmethod
     def _raise(found: Agreed | Moved | Disagreed | Failed | Missing | Fenced) -> Never:

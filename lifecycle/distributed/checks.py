@@ -39,6 +39,16 @@ def check_ranks(rank: object, world: object, timeout_s: object, registry_from: o
         raise ConfigError(f"registry_from is {registry_from!r}; use the number of a rank, 0 to {world - 1}, or None")
 
 
+def check_by(by: object, world: int) -> None:
+    """Refuse who is no rank of these.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not is_count(by) or not 0 <= by < world:
+        raise ConfigError(f"by is {by!r}; use the number of a rank, 0 to {world - 1}")
+
+
 def is_count(value: object) -> TypeGuard[int]:
     """Whether it is an integer, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
