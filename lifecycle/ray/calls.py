@@ -99,6 +99,18 @@ def read(ref: Any, rank: int) -> Answer[Any]:
     return found
 
 
+def sent(what: str, value: object) -> Any:
+    """A value in Ray's object store, before any rank is called: one rank alone in a call would wait for the others.
+
+    Raises:
+        ConfigError: it cannot be sent to another process.
+    """
+    try:
+        return ray.put(value)
+    except (TypeError, ValueError, AttributeError) as error:  # what pickle raises
+        raise ConfigError(f"{what} cannot be sent to another process: {first_line(error)}; give plain data") from error
+
+
 def first_line(error: BaseException) -> str:
     """Its words without what Ray adds below them."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

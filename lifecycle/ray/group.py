@@ -179,7 +179,7 @@ class TrainerGroup:
         """The same with another first argument on each rank, such as its share of a batch.
 
         Raises:
-            ConfigError: there is not one share a rank.
+            ConfigError: there is not one share a rank, or one cannot be sent. No rank was called.
             GroupError: it failed on a rank.
         """
         if len(shares) != self.world:

@@ -14,7 +14,7 @@ import ray.util.scheduling_strategies
 
 from lifecycle.distributed.errors import RankFenced
 from lifecycle.errors import ConfigError
-from lifecycle.ray.calls import Handle, Limits, collect, need_ray
+from lifecycle.ray.calls import Handle, Limits, collect, need_ray, sent
 from lifecycle.ray.errors import GroupError, RankLost, joint_of
 from lifecycle.ray.place import Meeting, Place, host_of
 from lifecycle.ray.rank import RankProcess
@@ -95,7 +95,8 @@ class Members:
     def each(self, call: str, shares: Sequence[object], /, **kwargs: object) -> dict[int, Any]:
         """A call of the owner's method with another argument on every rank."""
         self._refuse_lost(call)
-        return self._collect(call, self._ranks(), lambda rank, one: one.call.remote(call, shares[rank], **kwargs))
+        held = [sent(f"{call}: the share of rank {rank}", one) for rank, one in enumerate(shares)]
+        return self._collect(call, self._ranks(), lambda rank, one: one.call.remote(call, held[rank], **kwargs))
 
     def there(self, call: str, method: str, /, *args: object, **kwargs: object) -> dict[int, Any]:
         """A question to the ranks that are not lost."""

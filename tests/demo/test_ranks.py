@@ -103,13 +103,13 @@ def test_a_log_that_was_written_otherwise_is_found(four: dict[str, Any], out: Pa
 
 def test_a_rank_that_has_other_options_is_named(tmp_path: Path) -> None:
     """The ranks find it out before the first transition acts; the error is the one that all of them raise."""
-    options = DemoOptions(ranks=2, turns=2, training=SMALL, out=tmp_path)
+    options, before = DemoOptions(ranks=2, turns=2, training=SMALL, out=tmp_path), psutil.Process().children()
     differs = r"^ranks disagree at .*, nothing was done: .*; strategy: rank 0 'lean', rank 1 'duplicate'"
     with pytest.raises(RankEnded, match=differs) as error:
         run_ranks(options, lambda *_: None, unlike={1: replace(options, strategy="duplicate")})
 
     assert error.value.said_by_all
-    assert not psutil.Process().children()
+    assert set(psutil.Process().children()) <= set(before)
 
 
 def test_what_no_rank_can_work_with_is_a_bad_option(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,14 @@ PACKAGES = [
 ]
 
 
+@pytest.fixture
+def not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of these packages this process has imported torch alone, whatever ran before."""
+    for module in ("megatron", "megatron.core", "ray"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+@pytest.mark.usefixtures("not_here")
 def test_packages_are_imported_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the names of their modules; not those that are missing, or here already."""
     why = "ImportError: http://user:hunter2@host/ has none"
@@ -88,6 +97,7 @@ def test_packages_are_imported_in_another_process(monkeypatch: pytest.MonkeyPatc
     assert [one.name for one in found] == [one.name for one in PACKAGES]
 
 
+@pytest.mark.usefixtures("not_here")
 def test_a_package_that_ends_its_process_is_found_by_importing_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are not blamed."""
 

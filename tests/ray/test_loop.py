@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -48,6 +49,15 @@ def _alike(looks: dict[int, Any]) -> Any:
     first, *others = looks.values()
     assert all(one == first for one in others)
     return first
+
+
+def test_a_share_that_cannot_be_sent_calls_no_rank(group: TrainerGroup) -> None:
+    """The first ranks would be in the call alone, and the last would never come."""
+    with pytest.raises(ConfigError, match="the share of rank 3 cannot be sent to another process"):
+        group.call_each("register_as", [(), (), (), (Lock(),)])
+
+    assert group.lost == ()
+    assert set(group.call_each("register_as", [()] * WORLD)) == set(range(WORLD))
 
 
 def test_the_whole_loop(group: TrainerGroup, adapters: RegistryProxy) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -24,8 +26,10 @@ def clean(cluster: None) -> Iterator[None]:
     """What a test leaves behind: no named actor, and no process of one that was started meanwhile."""
     before = _actors()
     yield
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in _actors() - before], timeout=20)
-    assert alive == []
+    until = time.monotonic() + 20
+    while _actors() - before and time.monotonic() < until:
+        time.sleep(0.1)
+    assert _actors() - before == set()
     assert ray.util.list_named_actors() == []
 
 
@@ -33,7 +37,9 @@ def _actors() -> set[int]:
     """Processes below this one that are actors of this library."""
     found = set()
     for one in psutil.Process().children(recursive=True):
-        title = " ".join(one.cmdline()) if one.is_running() and one.status() != psutil.STATUS_ZOMBIE else ""
+        title = ""
+        with suppress(psutil.Error):  # it has ended since, or is about to
+            title = " ".join(one.cmdline())
         if title.startswith(("ray::RankProcess", "ray::StoreActor", "ray::RegistryActor")):
             found.add(one.pid)
     return found
