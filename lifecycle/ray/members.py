@@ -80,6 +80,7 @@ class Members:
                 self._actors[rank] = self._new(rank, {})
             self._places = self._collect("start", self._actors, lambda _, one: one.place.remote(), self._start)
             self._meet()
+            self._load(self._ranks(), "build")
             hasty = replace(self._limits, is_hasty=True)
             self._collect("build", self._ranks(), lambda rank, one: self._built(rank, one, joins=False), hasty)
         except BaseException:
@@ -117,6 +118,7 @@ class Members:
         found = {one: actor.find_loss.remote(min(there)) for one, actor in there.items()}  # while the new ones start
         new = {rank: self._actors[rank] for rank in leaving}
         self._places |= self._collect("replace", new, lambda _, one: one.place.remote(), self._start)
+        self._load(new, "replace")
         self._collect("replace", there, lambda one, _: found[one])
         for rank in leaving:
             self._meetings[rank] = replace(self._meetings[rank], host=self._host(rank))
@@ -169,6 +171,9 @@ class Members:
 
     def _host(self, rank: int) -> str:
         return host_of(self._places[rank], self._places.values())
+
+    def _load(self, actors: Mapping[int, Handle], call: str) -> None:
+        self._collect(call, actors, lambda _, one: one.load.remote(self._build), self._start)
 
     def _built(self, rank: int, actor: Handle, *, joins: bool) -> Any:
         return actor.build.remote(self._build, self._meetings[rank], self._registry, joins=joins)

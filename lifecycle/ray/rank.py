@@ -39,6 +39,10 @@ class RankProcess:
         """Where this rank is."""
         return answered(place_here)
 
+    def load(self, _build: Callable[..., object]) -> Answer[None]:
+        """Import what the owner's function needs: whoever waits for this rank in a meeting does not wait for that."""
+        return answered(lambda: None)
+
     def build(
         self, build: Callable[..., object], meeting: Meeting, registry: RegistryProxy | None, *, joins: bool
     ) -> Answer[None]:
