@@ -12,6 +12,7 @@ from lifecycle.errors import EventRefused, TransitionFailed
 from lifecycle.ray import GroupError, RankLost, RemoteFailure, TrainerGroup
 from tests.ray.world import ADAPTERS, build
 
+pytestmark = pytest.mark.timeout(300)  # each rank's process imports torch for itself
 WORLD, TIMEOUT_S = 4, 8.0
 
 

@@ -17,6 +17,7 @@ from lifecycle.errors import ConfigError
 from lifecycle.ray import GroupError, RemoteFailure, TrainerGroup, registry, start_registry
 from tests.ray.world import Member, OddError, build
 
+pytestmark = pytest.mark.timeout(300)  # each rank's process imports torch for itself
 WORLD, TIMEOUT_S = 2, 8.0
 OPTIONS = {"num_cpus": 0}
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lifecycle.engines.vllm import HeldBase
 from lifecycle.ray import GroupError, TrainerGroup, UrlEngine
 from tests.engines.vllm_server import PROMPTS, FakeVllm, tokens
 from tests.ray.vllm_http import vllm_at_a_url
 from tests.ray.world import ADAPTERS, build
+
+pytestmark = pytest.mark.timeout(300)  # each rank's process imports torch for itself
 
 TOKEN = "a-token-of-this-test"  # noqa: S105 - of a server that lives for a second
 OPTIONS = {"num_cpus": 0, "runtime_env": {"env_vars": {"VLLM_TOKEN": TOKEN}}}
