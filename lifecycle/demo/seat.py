@@ -17,6 +17,7 @@ from lifecycle.distributed import RankAgreement
 from lifecycle.distributed.hosting import parse_address
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.transition.ranks import ALONE, Ranks
+from lifecycle.wording import first_line
 
 _dist: Any = dist  # type stubs leave out most of what is used here
 _START_S: Final = 300.0
@@ -97,7 +98,7 @@ def _open_default(seat: Seat) -> None:
         prefixed = _dist.PrefixStore(f"demo/{seat.run}", store)
         dist.init_process_group("gloo", store=prefixed, rank=seat.rank, world_size=seat.world, timeout=timeout)
     except RuntimeError as error:
-        raise PeersLost("meeting the other ranks", str(error).splitlines()[0]) from error
+        raise PeersLost("meeting the other ranks", first_line(error)) from error
 
 
 def backup_prefix(run: str) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lifecycle.demo.errors import PeersLost, WeightsUnlike
 from lifecycle.process_groups import ProcessGroupError, ProcessGroups
+from lifecycle.wording import first_line
 
 GROUP: Final = "data-parallel"
 """Under this name the group is listed for ``sleep`` to tear down."""
@@ -145,4 +146,4 @@ class RankShare:
         except ProcessGroupError:
             raise
         except RuntimeError as error:  # torch's own errors of broken and late groups are of this kind
-            raise PeersLost(during, str(error).splitlines()[0]) from error
+            raise PeersLost(during, first_line(error)) from error

@@ -17,6 +17,7 @@ from torch.distributed import distributed_c10d
 
 from lifecycle.distributed.errors import StoreLost
 from lifecycle.distributed.hosting import LOOPBACK, parse_address
+from lifecycle.wording import first_line
 from states.agreement_requests import (
     Asking,
     Claim,
@@ -164,7 +165,7 @@ class GlooTransport:
         try:
             return ask()
         except RuntimeError as error:  # torch's own errors of stores and networks are of this kind
-            raise StoreLost(self._address, str(error).splitlines()[0]) from error
+            raise StoreLost(self._address, first_line(error)) from error
 
 
 def _tensor(held: bytes | bytearray) -> torch.Tensor:

@@ -17,6 +17,7 @@ from lifecycle.distributed.errors import RanksFailed, RanksMissing
 from lifecycle.errors import ConfigError
 from lifecycle.ray.answers import Answer, told_by_ray
 from lifecycle.ray.errors import GroupError, RankLost, joint_of
+from lifecycle.wording import first_line
 
 Handle = Any
 """A Ray actor's handle; Ray has no type for it that says what the actor is."""
@@ -109,11 +110,6 @@ def sent(what: str, value: object) -> Any:
         return ray.put(value)
     except (TypeError, ValueError, AttributeError) as error:  # what pickle raises
         raise ConfigError(f"{what} cannot be sent to another process: {first_line(error)}; give plain data") from error
-
-
-def first_line(error: BaseException) -> str:
-    """Its words without what Ray adds below them."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def need_ray() -> None:

@@ -16,7 +16,8 @@ from lifecycle.engines.protocol import AdapterPayload, EngineReport, RolloutEngi
 from lifecycle.engines.verifying import AnswersChecksums, AnswersGreedily
 from lifecycle.errors import EngineError, EngineUnanswered, LifecycleError
 from lifecycle.ray.answers import Answer, answered, told_by_ray
-from lifecycle.ray.calls import Handle, first_line
+from lifecycle.ray.calls import Handle
+from lifecycle.wording import first_line
 
 CHUNK_BYTES: Final = 64 * 2**20
 """Tensors travel in objects of about this size; one that is larger travels alone."""

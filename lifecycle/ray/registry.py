@@ -19,10 +19,11 @@ from lifecycle.adapters.records import RegistrySnapshot
 from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.errors import ConfigError
 from lifecycle.ray.answers import Answer, told_by_ray
-from lifecycle.ray.calls import Handle, first_line, need_ray
+from lifecycle.ray.calls import Handle, need_ray
 from lifecycle.ray.errors import RegistryLost
 from lifecycle.ray.pulled import Pulled
 from lifecycle.ray.registry_actor import RegistryActor
+from lifecycle.wording import first_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
