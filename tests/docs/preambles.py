@@ -22,7 +22,7 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from lifecycle import HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
+from lifecycle import AuditLog, HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
 from lifecycle.adapters import AdapterRegistry, AdapterSettings, MegatronAdapters, PeftAdapters
 from lifecycle.probes import GreedyProbe
 from tests.adapters.world import peft_directory
@@ -214,6 +214,18 @@ def start(place: Place) -> Iterator[Names]:
     assert names["trainer"].tally.refused
 
 
+def concepts(place: Place) -> Iterator[Names]:
+    """One trainer with a log through all blocks, offloaded in some; and an engine that knows nothing yet."""
+    names = peft_trainer(place, "math", audit=AuditLog("run/audit.jsonl")) | {"engine": FakeEngine()}
+    states = []
+    for _ in range(9):
+        yield names
+        states.append(names["trainer"].state)
+    assert states == [TrainerState.AWAKE, *[TrainerState.OFFLOADED_CPU] * 3, *[TrainerState.AWAKE] * 5]
+    assert names["engine"].calls.count("base:frozen-base") == 1
+    assert names["engine"].calls.count("adapter:code") == 2
+
+
 def embedding(place: Place) -> Iterator[Names]:
     """The trainer of the page before, an engine, and the two functions that are the reader's."""
     names = peft_trainer(place, "math")
@@ -246,6 +258,7 @@ def operating(place: Place) -> Iterator[Names]:
 
 PREAMBLES: Final[dict[str, Callable[[Place], Iterator[Names]]]] = {
     "checkpoints.md": checkpoints,
+    "concepts.md": concepts,
     "embedding.md": embedding,
     "engines.md": engines,
     "megatron.md": megatron,
