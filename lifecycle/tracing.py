@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Final
 
-from lifecycle.audit.plain import redact
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.errors import AuditError, ConfigError, EventRefused, TrainerFaulted, TransitionFailed
 from lifecycle.outcome import Moved, Outcome, Unchanged
+from lifecycle.redaction import redact
 from lifecycle.transition.watching import Ended
 from states import TrainerEvent, TrainerState
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from lifecycle.audit.plain import REDACTED
 from lifecycle.audit.rows import KEYED, Entry
 from lifecycle.audit.told import Sure, told
+from lifecycle.redaction import REDACTED
 from states import Facts, LeaseFacts
 
 _NAMES: Final = {"shared": tuple(Facts().shared()), "local": tuple(Facts().local())}

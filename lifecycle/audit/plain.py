@@ -5,27 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from enum import Enum
-from functools import lru_cache
 from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Final
 
 from torch import Tensor
 
-REDACTED: Final = "[redacted]"
+from lifecycle.redaction import REDACTED, names_a_secret, redact
+
 _DEPTH_MAX: Final = 16
 _TEXT_MAX: Final = 200
-_CREDENTIALS = re.compile(r"(://)[^\s/?#]*@")
-_QUERY = re.compile(r"([?&][^=&\s]*(?:token|key|secret|password|signature|credential)[^=&\s]*=)[^&\s]*", re.IGNORECASE)
-_BEARER = re.compile(r"(\bbearer\s+)\S+", re.IGNORECASE)
-_SECRET_KEY = re.compile(
-    r"(?:^|[_-])(?:password|passwd|secret|token|api[_-]?key|credentials?|authorization)$", re.IGNORECASE
-)
 
 
 def compact_json(value: object) -> str:
@@ -57,20 +50,6 @@ def plain(value: object, *, depth: int = 0) -> object:
     if isinstance(value, Integral | Real):
         return _number(value)
     return _container(value, depth) if _is_container(value) else _text(value)
-
-
-def may_hold_a_secret(text: str) -> bool:
-    """Whether what each pattern of a secret needs is in the text. In most texts of a record it is not."""
-    return "@" in text or "=" in text or "bearer" in text.lower()
-
-
-def redact(text: str) -> str:
-    """The text without credentials in URLs, secrets in queries, and bearer tokens."""
-    if not may_hold_a_secret(text):
-        return text
-    text = _CREDENTIALS.sub(rf"\1{REDACTED}@", text)
-    text = _QUERY.sub(rf"\1{REDACTED}", text)
-    return _BEARER.sub(rf"\1{REDACTED}", text)
 
 
 def _number(value: Integral | Real) -> int | float | str:
@@ -110,12 +89,6 @@ def _is_nothing(value: object) -> bool:
         return not value
     except Exception:  # noqa: BLE001 - an array is not false, it refuses to say
         return False
-
-
-@lru_cache(maxsize=1024)
-def names_a_secret(name: str) -> bool:
-    """Whether what stands under this key is not to be told."""
-    return _SECRET_KEY.search(name) is not None
 
 
 def _text(value: object) -> str:

@@ -13,7 +13,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Final
 
-from lifecycle.audit.plain import compact_json, may_hold_a_secret, names_a_secret, plain
+from lifecycle.audit.plain import compact_json, plain
+from lifecycle.redaction import may_hold_a_secret, names_a_secret
 from states import ContentFacts, Effect, EngineFacts, LeaseFacts, Read, Source, TrainerEvent, TrainerState, Verdict
 
 RECORDS: Final = (ContentFacts, EngineFacts, LeaseFacts, Read, Verdict)

@@ -103,6 +103,14 @@ def test_text_that_is_no_unicode_is_written_in_ascii() -> None:
         ("Authorization: Bearer abc.def", "Authorization: Bearer [redacted]"),
         ("https://host/a@b", "https://host/a@b"),
         ("me@host", "me@host"),
+        ("{'Authorization': 'Basic dXNlcg=='}", "{'Authorization': 'Basic [redacted]'}"),
+        ("authorization: abc", "authorization: [redacted]"),
+        ("X-API-Key: abc, Accept: x", "X-API-Key: [redacted], Accept: x"),
+        ('{"hf_token": "a b", "n": 1}', '{"hf_token": [redacted], "n": 1}'),
+        (r'"{\"token\": \"abc\"}"', r'"{\"token\": [redacted]}"'),
+        ("Engine(password='a b', rank=1)", "Engine(password=[redacted], rank=1)"),
+        ("api_key=sk-12 was refused", "api_key=[redacted] was refused"),
+        ("tokens: 7, a token is missing, secret-adapter: gone", "tokens: 7, a token is missing, secret-adapter: gone"),
     ],
 )
 def test_credentials_in_text_are_redacted(text: str, expected: str) -> None:
