@@ -10,7 +10,7 @@ from lifecycle.audit.spans import positions_in
 
 Record = dict[str, object]
 
-_DAMAGE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
+_DAMAGE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 
 
 class ExpandedFacts(dict[str, Any]):
@@ -32,9 +32,15 @@ def is_whole(facts: object) -> bool:
 
 
 class Expander:
-    """Expands the records of one log, in their order."""
+    """Expands the records of one log, in their order.
 
-    def __init__(self) -> None:
+    Args:
+        only: the facts that are asked for; the others stay as they stood in the last record that told all, which
+            takes no time. All of them when None.
+    """
+
+    def __init__(self, only: frozenset[str] | None = None) -> None:
+        self._only = only
         self._facts: Mapping[str, Any] | None = None
         self._sequence: object = None
         self._lists: dict[int, list[Any]] = {}
@@ -69,6 +75,9 @@ class Expander:
         return {**before, **{name: self._value(name, before[name], one) for name, one in told.items()}}
 
     def _value(self, name: str, before: list[Any], told: Any) -> Any:
+        if self._only is not None and name not in self._only:
+            self._plain(told)  # for the lists in it that later facts point at
+            return before
         if type(told) is dict and name in KEYED:
             return self._rows(KEYED[name].key, before, told, self._gone.setdefault(name, {}))
         return self._plain(told)

@@ -18,13 +18,13 @@ from lifecycle.audit.rotation import GZIP, log_files, rotated
 from lifecycle.errors import AuditError
 
 __all__ = [
-    "Record", "Records", "Tail", "Torn", "log_files", "placed_lines", "raw_lines", "read_lines", "read_log",
-    "read_tail", "unfinished", "verify_chain",
+    "FIRST_BYTES", "Record", "Records", "Tail", "Torn", "log_files", "parse_line", "placed_lines", "raw_lines",
+    "read_lines", "read_log", "read_tail", "unfinished", "verify_chain",
 ]  # fmt: skip
 
 
 _ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
-_FIRST_BYTES: Final = b'{"event":"lifecycle.'
+FIRST_BYTES: Final = b'{"event":"lifecycle.'
 _SPACED: Final = b'{"event": "'
 """How a log began before the first release. Its hashes were of something else than its lines."""
 _OF_ANOTHER_FORMAT: Final = (
@@ -107,7 +107,7 @@ def placed_lines(path: str | os.PathLike[str]) -> Iterator[tuple[Path, int, Reco
     """
     expander = Expander()
     for file, number, text in raw_lines(path):
-        line = _parse(text, number)
+        line = parse_line(text, number)
         if not isinstance(line, Torn):
             expander.expand(line)
         yield file, number, line
@@ -141,7 +141,7 @@ def _files(path: Path) -> Iterator[tuple[Path, Iterator[bytes]]]:
 
 def _lines(path: Path) -> Iterator[Record | Torn]:
     """Every line of one file, with facts as they are written."""
-    return (_parse(line, number) for number, line in enumerate(_raw(path), start=1))
+    return (parse_line(line, number) for number, line in enumerate(_raw(path), start=1))
 
 
 def _raw(path: Path, file: BinaryIO | None = None) -> Iterator[bytes]:
@@ -161,10 +161,11 @@ def _open(path: Path) -> gzip.GzipFile | BinaryIO:
     return gzip.open(path) if path.suffix == GZIP else path.open("rb")
 
 
-def _parse(line: bytes, number: int) -> Record | Torn:
+def parse_line(line: bytes, number: int) -> Record | Torn:
+    """A line without its end, with facts as they are written."""
     try:
         record = json.loads(line)
-    except ValueError:  # also bytes that are no text
+    except (ValueError, RecursionError):  # also bytes that are no text, and brackets without end
         record = None
     if isinstance(record, dict) and isinstance(record.get("sequence"), int) and isinstance(record.get("hash"), str):
         return record
@@ -221,8 +222,8 @@ def read_tail(path: Path) -> Tail:
 
 def _ends(path: Path) -> tuple[int, bool]:
     with path.open("rb") as file:
-        start = file.read(len(_FIRST_BYTES))
-        if not _FIRST_BYTES.startswith(start):
+        start = file.read(len(FIRST_BYTES))
+        if not FIRST_BYTES.startswith(start):
             raise AuditError(str(path), "it holds something else than an audit log; choose another path")
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))

@@ -48,7 +48,7 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[Line]:
     for file, number, text in raw_lines(path):
         try:
             record = _DECODE(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             yield Line(file, number, text, None, "")
             continue
         problem = _problem(text, record)

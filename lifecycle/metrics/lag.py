@@ -54,6 +54,10 @@ class LagBook:
         for name, one in standings.items():
             self._note(name, one.versions, in_doubt=one.serves in _IN_DOUBT)
 
+    def held(self) -> Mapping[str, Mapping[str, int]]:
+        """Engine to the content groups that it held when it was last heard of, and their versions. Do not change it."""
+        return self._held
+
     def lags(self, wanted: Mapping[str, int], staleness: Callable[[Mapping[str, int]], int]) -> dict[str, Lag]:
         """How far each engine is behind.
 

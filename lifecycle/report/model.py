@@ -142,6 +142,17 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
+class Began(Noted):
+    """A transition was decided, and its effects begin.
+
+    Attributes:
+        transition: as far as it is known; it comes again when it has ended.
+    """
+
+    transition: Transition
+
+
+@dataclass(frozen=True, slots=True)
 class Unreadable:
     """A line that is torn, or a record that is none."""
 
@@ -162,17 +173,17 @@ def lane_of(index: int, file: str, first: Record) -> Lane:
 
 def happenings(lines: Iterable[Record | Torn]) -> Iterator[Happening]:
     """What the lines of one log say, in their order. A transition comes when it has ended. Holds one line at a time."""
-    begun = _Begun()
+    teller = Teller()
     for line in lines:
-        try:
-            yield from begun.see(line)
-        except fields.NotOfARecordError:
-            yield Unreadable()
-    yield from begun.rest()
+        yield from teller.see(line)
+    yield from teller.rest()
 
 
-class _Begun:
-    """The transition that has begun, and the time: a clock that was put back stands still until it is reached again."""
+class Teller:
+    """Tells what lines of one log say, as they come. Knows the transition that has begun, and the time.
+
+    A clock that was put back stands still until it is reached again.
+    """
 
     def __init__(self) -> None:
         self._record: Record | None = None
@@ -180,6 +191,13 @@ class _Begun:
         self._now_s = float("-inf")
 
     def see(self, line: Record | Torn) -> Iterator[Happening]:
+        """What the next line says, and before it what it ends."""
+        try:
+            yield from self._see(line)
+        except fields.NotOfARecordError:
+            yield Unreadable()
+
+    def _see(self, line: Record | Torn) -> Iterator[Happening]:
         if isinstance(line, Torn):
             yield Unreadable()
             return
@@ -190,9 +208,9 @@ class _Begun:
         if event == OPENED:
             yield Opened(now_s, restarted=line.get("restart") is True)
         elif event == BEGAN:
-            _transition(line, Outcome.UNFINISHED, now_s, now_s)
+            begun = _transition(line, Outcome.UNFINISHED, now_s, now_s)
             self._record, self._began_s = line, now_s
-            yield Noted(now_s, "")
+            yield Began(now_s, "", begun)
         elif event in _ENDS:
             yield self._ended(line, Outcome(_ENDS[event]))
         else:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lifecycle.audit.changes import Changes, RecordedFacts
@@ -31,9 +31,11 @@ def plainly(facts: Facts) -> object:
     return plain(RecordedFacts(facts))
 
 
-def told(told_facts: Sequence[Facts], lost: frozenset[int] = frozenset()) -> list[Record]:
+def told(
+    told_facts: Sequence[Facts], lost: frozenset[int] = frozenset(), only: frozenset[str] | None = None
+) -> list[Record]:
     """The records of these facts as a reader gets them; those numbered in *lost* were told and never written."""
-    changes, expander, records = Changes(), Expander(), []
+    changes, expander, records = Changes(), Expander(only), []
     for number, facts in enumerate(told_facts, start=1):
         text = changes.told(RecordedFacts(facts))
         if number in lost:
@@ -82,6 +84,21 @@ def test_whatever_changes_and_whatever_is_not_written_reading_gives_the_facts(
     expected = [plainly(facts) for number, facts in enumerate(sequence, start=1) if number not in lost]
 
     assert [one["facts"] for one in told(sequence, lost)] == expected
+
+
+NINE = tuple(f"adapter/{n}" for n in range(9))
+
+
+@example([Facts(), Facts(touched=NINE), Facts(touched=NINE, engines=(EngineFacts("x", stale=NINE),))])
+@given(st.lists(FACTS, max_size=6))
+def test_who_asks_for_some_facts_gets_those_as_they_are(sequence: list[Facts]) -> None:
+    """Also where a list in them is told in another fact and only pointed at."""
+    records = told(sequence, only=frozenset({"engines"}))
+
+    assert [one["facts"]["shared"]["engines"] for one in records] == [  # type: ignore[index]
+        plainly(facts)["shared"]["engines"]
+        for facts in sequence  # type: ignore[index]
+    ]
 
 
 @given(st.lists(st.lists(st.tuples(VERSIONS, MAYBE, MAYBE, MAYBE), min_size=20, max_size=20), min_size=2, max_size=4))

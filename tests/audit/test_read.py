@@ -9,6 +9,7 @@ import pytest
 
 from lifecycle.audit.log import AuditLog, MemoryAudit
 from lifecycle.audit.read import Record, Records, read_log, unfinished, verify_chain
+from lifecycle.auditing.lines import lines_of
 from lifecycle.errors import AuditError
 
 
@@ -80,6 +81,20 @@ def test_a_line_that_is_json_but_no_record_is_torn(tmp_path: Path) -> None:
     records = read_log(path)
     assert records == Records()
     assert len(records.torn) == 3
+
+
+def test_brackets_without_end_are_a_torn_line_for_every_reader(tmp_path: Path) -> None:
+    """Deeper than a parser goes: no error from inside of it."""
+    path = tmp_path / "a.jsonl"
+    with AuditLog(path, run="r") as audit:
+        audit.write("lifecycle.noted", {"note": "before"})
+    with path.open("ab") as file:
+        file.write(b'{"event":"lifecycle.noted","note":' + b"[" * 200_000 + b"\n")
+
+    (torn,) = read_log(path).torn
+
+    assert torn.line == 3
+    assert [line.record for line in lines_of(path)][2] is None
 
 
 def test_a_log_that_cannot_be_read_is_our_error(tmp_path: Path) -> None:
