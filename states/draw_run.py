@@ -1,0 +1,163 @@
+"""A run as a picture: the trainer's machine, each edge the wider the more often it was taken, refusals marked."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Final
+
+from states.draw_shapes import CHARACTER_WIDTH, LINE_HEIGHT, Arrow, Drawing, Line, Look, Part, Text
+from states.draw_svg import svg
+from states.draw_trainer import BOXES, HEIGHT, REFUSED, WIDTH, route_of
+from states.render import DrawnEdge, arrows
+from states.run_counts import Move, RunCounts, Tried, Trouble, row_of
+
+WIDEST: Final = 6.0
+"""Of the edge that was taken most often; the width grows with the logarithm of the count."""
+_NARROWEST: Final = 1.2
+_LEFT: Final = 24
+_LINE_MAX: Final = int((WIDTH - 2 * _LEFT) / CHARACTER_WIDTH)
+_REFUSALS_SHOWN: Final = 12
+_GUARDS_SHOWN: Final = 3
+_LEGEND: Final = "Wider arrows were taken more often, faint ones never. (x) refused, (!) failed or cut off."
+
+
+def run_svg(counts: RunCounts, *, standalone: bool = False, listed: bool = True, title: str = "") -> str:
+    """The picture of a run as one ``<svg>`` element.
+
+    Args:
+        counts: what the records of all ranks say.
+        standalone: a file of its own, with its own colours for light and dark. Else it is to be put into an HTML page,
+            takes ``currentColor`` and the variables ``--diagram-ROLE`` of :mod:`states.draw_colours`, and needs
+            neither a style sheet nor an id.
+        listed: below the picture stands what was refused, by which guards, and what failed.
+        title: what it is called; a name of its own when empty.
+    """
+    return svg(run_drawing(counts, listed=listed, title=title), standalone=standalone)
+
+
+def run_drawing(counts: RunCounts, *, listed: bool = True, title: str = "") -> Drawing:
+    """The same before it is written; see :func:`run_svg`."""
+    every = arrows()
+    often = {ends: _how_often(edges, counts.moves()) for ends, edges in every.items()}
+    most = max(sum(one.values()) for one in often.values())
+    drawn = [_arrow(ends, edges, often[ends], _trouble(edges, counts), most) for ends, edges in every.items()]
+    lines = [*listing(counts)]
+    spoken = [one.told for one in drawn if not one.faint] + ["".join(part.text for part in line) for line in lines]
+    return Drawing(
+        title or "The trainer's states in a run",
+        " ".join(spoken) or "Nothing was taken and nothing refused.",
+        WIDTH,
+        HEIGHT + (LINE_HEIGHT * (len(lines) + 2) if listed else 0),
+        tuple(BOXES.values()),
+        (*drawn, *_refusals(counts)),
+        (Text(_LEFT, HEIGHT + LINE_HEIGHT).saying(lines),) if listed else (),
+    )
+
+
+def _how_often(edges: Iterable[DrawnEdge], taken: Mapping[Move, int]) -> dict[DrawnEdge, int]:
+    """How often each edge of one arrow was taken."""
+    return {
+        one: sum(taken.get((source, one.event, one.name, target), 0) for source, target in one.moves) for one in edges
+    }
+
+
+def _trouble(edges: Iterable[DrawnEdge], counts: RunCounts) -> Trouble:
+    """What did not get to its target on one arrow."""
+    ways = {(source, one.event, one.name) for one in edges for source, _ in one.moves}
+    found = Trouble()
+    for tried, trouble in counts.trouble().items():
+        found = found.plus(trouble) if row_of(tried) in ways else found
+    return found
+
+
+def _arrow(
+    ends: tuple[str, str], edges: list[DrawnEdge], often: Mapping[DrawnEdge, int], trouble: Trouble, most: int
+) -> Arrow:
+    route, total, wrong = route_of(ends), sum(often.values()), trouble.words()
+    lines: list[Line] = []
+    for event, same in groupby(edges, lambda one: one.event):
+        named = [(one.name, often[one]) for one in same]
+        lines.append((Part(event, Look.EVENT, faint=not any(count for _, count in named)),))
+        lines += [_line_of(name, count) for name, count in named]
+    lines += [(Part(f"(!) {wrong}", Look.FAILED),)] if wrong else []
+    took = ", ".join(f"{one.event} ({one.name}) {times(count)}" for one, count in often.items() if count)
+    told = f"From {ends[0]} to {ends[1]}: {took or 'never'}{f'; {wrong}' if wrong else ''}."
+    faint = not total and not wrong
+    return Arrow(route.points, route.label.saying(lines), told, _width(total, most), faint=faint)
+
+
+def _line_of(name: str, count: int) -> Line:
+    if not count:
+        return (Part(name, Look.EDGE, faint=True),)
+    return Part(name, Look.EDGE), Part(f" {times(count)}", Look.COUNT)
+
+
+def _width(count: int, most: int) -> float:
+    if not count:
+        return _NARROWEST
+    return round(_NARROWEST + (WIDEST - _NARROWEST) * math.log1p(count) / math.log1p(most), 1)
+
+
+def times(count: int) -> str:
+    """How often, short: from a hundred thousand on rounded."""
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= 100 * size:
+            return f"\N{MULTIPLICATION SIGN}{count // size:,}{unit}"
+    return f"\N{MULTIPLICATION SIGN}{count:,}"
+
+
+def _refusals(counts: RunCounts) -> Iterator[Arrow]:
+    """A mark at each state in which something was refused."""
+    for state, route in REFUSED.items():
+        asked = {event: count for (where, event), count in counts.refused.items() if where == state}
+        if asked:
+            label = f"{sum(asked.values()):,} refused"
+            events = ", ".join(f"{event} {times(count)}" for event, count in _most(asked))
+            told = f"Refused in {state}: {events}."
+            yield Arrow(route.points, route.label.saying([(Part(label, Look.REFUSED),)]), told, look=Look.REFUSED)
+
+
+def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The most frequent first, equal ones by name."""
+    return sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+
+
+def listing(counts: RunCounts) -> Iterator[Line]:
+    """What stands below the picture: a legend, what was refused, what failed, what held already, what no table has."""
+    yield (Part(_LEGEND, Look.NOTE),)
+    asked = sorted(counts.refused.items(), key=lambda one: (-one[1], one[0]))
+    for (state, event), count in asked[:_REFUSALS_SHOWN]:
+        yield _cut(("(x) ", Look.REFUSED), (event, Look.EVENT), (f" in {state} {times(count)}", Look.EDGE))
+        for guard, often in _most(counts.guards.get((state, event), {}))[:_GUARDS_SHOWN]:
+            yield _cut((f"      {guard} {times(often)}", Look.EDGE))
+    if len(asked) > _REFUSALS_SHOWN:
+        yield _cut((f"(x) and {len(asked) - _REFUSALS_SHOWN:,} more that were refused", Look.REFUSED))
+    for (source, event, edge), trouble in sorted(counts.trouble().items())[:_REFUSALS_SHOWN]:
+        yield _cut(("(!) ", Look.FAILED), (event, Look.EVENT), (f" ({edge}) in {source}: {trouble.words()}", Look.EDGE))
+    settled = ", ".join(f"{event} in {state} {times(n)}" for (state, event), n in sorted(counts.unchanged.items()))
+    yield from _wrapped("Already so, and nothing done: ", settled)
+    strange = ", ".join(f"{event} ({edge}) in {source} {times(n)}" for (source, event, edge), n in _odd(counts))
+    yield from _wrapped("On no edge of the table: ", strange)
+
+
+def _odd(counts: RunCounts) -> list[tuple[Tried, int]]:
+    return sorted(counts.strange().items())[:_REFUSALS_SHOWN]
+
+
+def _wrapped(before: str, text: str) -> Iterator[Line]:
+    if text:
+        for line in textwrap.wrap(before + text, _LINE_MAX, subsequent_indent="  ", max_lines=6, placeholder=" ..."):
+            yield (Part(line, Look.NOTE),)
+
+
+def _cut(*parts: tuple[str, Look]) -> Line:
+    """A line that is no longer than the picture is wide."""
+    room, line = _LINE_MAX, []
+    for text, look in parts:
+        shown = text if len(text) <= room else text[: max(0, room - 1)] + "\N{HORIZONTAL ELLIPSIS}"
+        line.append(Part(shown, look))
+        room -= len(shown)
+    return tuple(line)
