@@ -8,8 +8,6 @@ from typing import Final, TextIO
 
 from lifecycle.report.model import Happening, Lane, Noted, Opened, Outcome, Transition
 
-TRANSITIONS: Final = 1
-"""The thread of a process on which transitions are slices."""
 MICROSECONDS: Final = 1_000_000
 
 Event = dict[str, object]
@@ -26,7 +24,7 @@ class Trace:
         self._file = file
         self._between = '{"displayTimeUnit":"ms","traceEvents":['
         self._free_us: dict[Lane, int] = {}
-        self._counted: dict[Lane, dict[str, set[str]]] = {}
+        self._counted: dict[Lane, dict[str, dict[str, int]]] = {}
 
     def begin(self, lane: Lane) -> None:
         """A log begins: its process and its thread get their names."""
@@ -52,7 +50,8 @@ class Trace:
         self._file.write(f"{self._between if self._between != ',' else ''}\n]}}\n")
 
     def _write(self, event: Event) -> None:
-        self._file.write(f"{self._between}\n{json.dumps(event, separators=(',', ':'))}")
+        # As UTF-8: Perfetto shows the escapes of JSON as they stand in names of processes and threads.
+        self._file.write(f"{self._between}\n{json.dumps(event, separators=(',', ':'), ensure_ascii=False)}")
         self._between = ","
 
     def _slice(self, lane: Lane, one: Transition) -> Event:
@@ -84,15 +83,15 @@ class Trace:
         }
 
     def _counters(self, lane: Lane, one: Transition) -> Iterator[Event]:
-        """A counter a place, with a series a tag; a tag that holds nothing any more is told as zero, once."""
+        """A counter a place that has changed, with a series a tag; one that holds nothing any more is zero, once."""
         if one.held is None:
             return
         known = self._counted.setdefault(lane, {})
         for place in {**known, **one.held}:
-            tags = dict(one.held.get(place, {}))
-            values = {**dict.fromkeys(sorted(known.get(place, ())), 0), **tags}
-            known[place] = set(tags)
-            if values:
+            before, tags = known.get(place, {}), dict(one.held.get(place, {}))
+            values = {**dict.fromkeys(sorted(before), 0), **tags}
+            known[place] = tags
+            if tags != before:
                 yield {"ph": "C", "name": f"{place} bytes", "ts": _us(one.ended_s), **_track(lane), "args": values}
 
 
@@ -101,7 +100,8 @@ def _us(time_s: float) -> int:
 
 
 def _track(lane: Lane) -> Event:
-    return {"pid": lane.index + 1, "tid": TRANSITIONS}
+    """The first thread of a process has its number, or a reader makes another one for it."""
+    return {"pid": lane.index + 1, "tid": lane.index + 1}
 
 
 def _named(lane: Lane, what: str, args: Event) -> Event:
