@@ -8,14 +8,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lifecycle.audit.expand import is_whole
+from lifecycle.auditing.asked import Asked
 from lifecycle.auditing.chain import Chain
 from lifecycle.auditing.decisions import FactsReader, Verdicts
+from lifecycle.auditing.ends import Ends
 from lifecycle.auditing.engines import Engines
 from lifecycle.auditing.kinds import Check, Kind, Seen, Violation
 from lifecycle.auditing.leases import Leases
 from lifecycle.auditing.lines import Line, lines_of
 from lifecycle.auditing.memory import Bytes, Copies
 from lifecycle.auditing.ranks import Projected, compare
+from lifecycle.auditing.standing import Contents, Standing
 from lifecycle.auditing.transitions import Pairs, States
 from lifecycle.auditing.versions import Versions
 
@@ -65,7 +68,8 @@ class _LogAudit:
         self._chain = Chain()
         self._facts = FactsReader()
         self._checks: tuple[Check, ...] = (
-            Pairs(), States(), Verdicts(), Versions(), Engines(), Bytes(), Copies(), Leases(),
+            Pairs(), States(), Verdicts(), Versions(), Engines(), Bytes(), Copies(), Leases(), Asked(), Standing(),
+            Contents(), Ends(),
         )  # fmt: skip
 
     def run(self) -> Iterator[Violation | Projected]:

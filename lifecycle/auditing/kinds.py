@@ -23,6 +23,8 @@ class Kind(StrEnum):
     UNPAIRED = "unpaired"
     TRANSITION = "transition"
     VERDICT = "verdict"
+    FACTS = "facts"
+    EFFECTS = "effects"
     VERSION = "version"
     READ = "read"
     ENGINE = "engine"

@@ -26,9 +26,10 @@ def ranks(good: list[Record]) -> list[list[Record]]:
 def copied(records: list[Record], rank: int) -> list[Record]:
     """The records of another rank: other times, and other facts of its own."""
     told: list[Record] = []
+    room = {"device_free_bytes": 10**9 + rank}
     for one in records:
         facts: Any = one.get("facts")
-        local = {} if facts is None else {"facts": {**facts, "local": {**facts["local"], "resume_need_bytes": rank}}}
+        local = {} if facts is None else {"facts": {**facts, "local": {**facts["local"], **room}}}
         told.append({**one, "rank": rank, "time": f"2026-01-01T00:00:0{rank}+00:00", **local})
     return told
 

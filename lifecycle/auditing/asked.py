@@ -1,0 +1,179 @@
+"""Facts by themselves: what an event looks at, and what cannot be true at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from lifecycle.auditing.kinds import Found, Kind, Seen
+from states import (
+    ADAPTER_PREFIX,
+    BUFFERS,
+    FROZEN_BASE,
+    OFFLOADED,
+    TRAINABLE_BASE,
+    ContentFacts,
+    EngineFacts,
+    Facts,
+    TrainerEvent,
+    TrainerState,
+    adapter_group,
+)
+from states.push_plan import in_order
+
+_E: Final = TrainerEvent
+_STEPS: Final = frozenset({_E.BEGIN_STEP, _E.TRAINED})
+_ONLY: Final[dict[str, tuple[object, frozenset[str]]]] = {
+    "step_differs": ((), frozenset({_E.TRAINED})),
+    "unknown_slot_state": ((), frozenset({_E.RECONCILE_ADAPTERS})),
+    "unwritable": ((), frozenset({_E.RECONCILE_ADAPTERS})),
+    "strays": ((), _STEPS | {_E.OFFLOAD}),
+    "transport_bytes": (0, frozenset({_E.OFFLOAD, _E.WAKE_UP})),
+    "transport_holders": ((), frozenset({_E.OFFLOAD, _E.WAKE_UP})),
+    "backup_need_bytes": (0, frozenset({_E.OFFLOAD})),
+    "disk_need_bytes": (0, frozenset({_E.OFFLOAD})),
+    "copy_need_bytes": (0, _STEPS | {_E.SLEEP, _E.SWITCH_MODEL}),
+    "engines": ((), frozenset({_E.UPDATE_WEIGHTS})),
+    "switch_target": ("actor", frozenset({_E.SWITCH_MODEL})),
+}
+"""Facts that are gathered for these events alone, and what they are elsewhere."""
+_DIGEST: Final = 64
+
+
+class Asked:
+    """Looks at the facts of one record at a time."""
+
+    def see(self, seen: Seen) -> Found:
+        """The facts of an event. Those of another call are gathered in full."""
+        facts, record = seen.facts, seen.record
+        if facts is None or record["trigger"] not in frozenset(TrainerEvent):
+            return
+        for problem in (*_alone(facts, record["trigger"]), *_plan(facts), *_step(facts, record["trigger"]),
+                        *_room(facts), *_memory(facts, record["source"]), *_engines(facts)):  # fmt: skip
+            yield Kind.FACTS, problem
+        for one in facts.contents:
+            for problem in _content(one, facts):
+                yield Kind.FACTS, f"{one.group}: {problem}"
+
+    def end(self) -> Found:
+        """Facts need no end."""
+        yield from ()
+
+    def forget(self) -> None:
+        """What facts say stands in one record."""
+
+
+def _alone(facts: Facts, trigger: str) -> Iterator[str]:
+    for name, (otherwise, events) in _ONLY.items():
+        if trigger not in events and getattr(facts, name) != otherwise:
+            yield f"{name} is {getattr(facts, name)}, and {trigger} does not ask for it"
+
+
+def _plan(facts: Facts) -> Iterator[str]:
+    for name in ("to_load", "to_retire", "unaccounted", "accumulated", "step_unknown", "step_frozen"):
+        told: tuple[str, ...] = getattr(facts, name)
+        if list(told) != sorted({*told}):
+            yield f"{name} is not in order, or names something twice"
+    is_planned = bool(facts.to_load or facts.to_retire)
+    if len(facts.plan_digest) != (_DIGEST if is_planned else 0):
+        yield f"plan_digest is {facts.plan_digest!r}, and there is {'a' if is_planned else 'no'} plan"
+    held = {one.group for one in facts.contents}
+    for name in facts.to_retire:
+        if adapter_group(name) not in held:
+            yield f"{name} is to be retired, and is not there"
+    for name in {*facts.to_load} - {*facts.to_retire}:
+        if adapter_group(name) in held:
+            yield f"{name} is to be loaded, and is there already"
+    for name in {*facts.unsucceeded} - {*facts.to_retire}:
+        yield f"{name} has no successor, and is not to be retired"
+
+
+def _step(facts: Facts, trigger: str) -> Iterator[str]:
+    groups = tuple(one.group for one in facts.contents)
+    if len({*groups}) != len(groups):
+        yield "contents name a group twice"
+    if facts.touched == groups:  # a checkpoint is loaded
+        return
+    always = tuple(one for one in (TRAINABLE_BASE, BUFFERS) if one in groups)
+    adapters = facts.touched[len(always) :]
+    if facts.touched[: len(always)] != always or any(not one.startswith(ADAPTER_PREFIX) for one in adapters):
+        yield f"touched is {', '.join(facts.touched)}, which no step touches"
+    elif list(adapters) != sorted({*adapters}):
+        yield "touched is not in order, or names something twice"
+    if adapters and not facts.step_open and trigger not in _STEPS:
+        yield f"touched names {', '.join(adapters)}, and no step is open"
+    unknown = tuple(sorted(one.removeprefix(ADAPTER_PREFIX) for one in adapters if one not in groups))
+    if facts.step_unknown != unknown:
+        yield f"step_unknown is {facts.step_unknown}, by what is touched and held it is {unknown}"
+    for name in facts.step_frozen:
+        if adapter_group(name) not in adapters:
+            yield f"step_frozen names {name}, which the step does not touch"
+
+
+def _room(facts: Facts) -> Iterator[str]:
+    for name in ("backup_need_bytes", "copy_need_bytes", "disk_need_bytes", "resume_need_bytes", "transport_bytes",
+                 "active_tags", "paused_tags", "host_free_bytes", "disk_free_bytes", "device_free_bytes"):  # fmt: skip
+        value: int | None = getattr(facts, name)
+        if value is not None and value < 0:
+            yield f"{name} is {value}"
+    if not facts.disk_need_bytes and (
+        facts.disk_free_bytes is not None or facts.disk_problem or not facts.disk_is_real
+    ):
+        yield "the disk was looked at, and nothing is to be written there"
+    if facts.disk_problem and (facts.disk_free_bytes is not None or not facts.disk_is_real):
+        yield "the disk cannot be used, and its room is told"
+    if bool(facts.transport_bytes) > bool(facts.transport_holders):
+        yield "transport bytes are outstanding, and nobody holds them"
+
+
+def _memory(facts: Facts, source: str) -> Iterator[str]:
+    if source == TrainerState.FAULTED:
+        return
+    if source == TrainerState.AWAKE and (facts.paused_tags or facts.scratch_paused or facts.resume_need_bytes):
+        yield "something is paused, and the trainer is awake"
+    if source == TrainerState.SLEEPING and facts.paused_tags:
+        yield "weights are paused, and the trainer is only asleep"
+    if source == TrainerState.SLEEPING and facts.resume_need_bytes and not facts.scratch_paused:
+        yield "bytes have to be resumed, and nothing is paused"
+    if source in OFFLOADED and facts.active_tags:
+        yield f"{facts.active_tags} tag(s) of weights are active, and the trainer is offloaded"
+
+
+def _content(one: ContentFacts, facts: Facts) -> Iterator[str]:
+    tags = [tag for tag, _ in one.copies]
+    if one.frozen is not (one.group == FROZEN_BASE):
+        yield "only the frozen base is frozen, and nothing else"
+    if one.file is not None and one.group != FROZEN_BASE:
+        yield "it is no frozen base, and lies in a base file"
+    if len({*tags}) != len(tags) or not {*tags} <= {*facts.models}:
+        yield f"its copies are {', '.join(tags)}, the kept models {', '.join(facts.models)}"
+    if not {*one.borrowed} <= {*tags}:
+        yield "a copy that is not there is borrowed"
+    if one.retained and one.live is None and not facts.active_tags:
+        yield "its backup is retained, and it is paused"
+    if one.saver is not None and one.live is not None and not one.retained:
+        yield "it is live, and has a backup that is not retained"
+    served = (one.live, one.saver, one.file, *(held for tag, held in one.copies if tag not in one.borrowed))
+    if one.unreadable and one.version in served:
+        yield "its newest version can be read, and tensors of it cannot"
+
+
+def _engines(facts: Facts) -> Iterator[str]:
+    groups = [one.group for one in facts.contents]
+    for one in facts.engines:
+        for problem in _engine(one, groups):
+            yield f"{one.name}: {problem}"
+
+
+def _engine(one: EngineFacts, groups: list[str]) -> Iterator[str]:
+    if not {*one.stale} <= {*groups} or one.stale != in_order({*one.stale}):
+        yield f"it lacks {', '.join(one.stale)}, which is not in order or not there"
+    if (one.unknown or "weights" in one.discarded) and len(one.stale) != len(groups):
+        yield "what it holds is gone or not known, and it lacks less than everything"
+    if one.weights_resident is None and not one.unknown:
+        yield "whether it holds its weights is not known, and what it holds is"
+    if one.weights_resident and "weights" in one.discarded:
+        yield "it holds its weights, and has discarded them"
+    for name in one.extra:
+        if adapter_group(name) in groups:
+            yield f"it is to unload {name}, which the trainer has"

@@ -1,0 +1,148 @@
+"""Ends: what a transition says it has done is what it was decided to do, and the bytes that it moved are those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from lifecycle.auditing.kinds import Found, Kind, Seen
+from states import FROZEN_BASE, Effect, Facts, TrainerEvent, adapter_group
+from states.replay import EDGES
+
+_E: Final = TrainerEvent
+_READS: Final = frozenset({"snapshot", "base-file-read"})
+_MOVES: Final[dict[Effect, frozenset[str]]] = {
+    Effect.KEEP_GRADIENTS: frozenset({"gradients"}),
+    Effect.RETURN_GRADIENTS: frozenset({"gradients"}),
+    Effect.PAUSE_WEIGHTS: frozenset({"backup"}),
+    Effect.RESUME_WEIGHTS: frozenset({"restore"}),
+    Effect.RESTORE_LOST: _READS,
+    Effect.RESTORE_MODEL: _READS,
+    Effect.BACKUP_ACTOR: frozenset({"snapshot"}),
+    Effect.KEEP_OUTGOING: frozenset({"snapshot"}),
+    Effect.OPEN_STEP: frozenset({"snapshot"}),
+    Effect.WRITE_BASE_FILE: frozenset({"base-file-write"}),
+    Effect.WRITE_ADAPTERS: frozenset({"adapters"}),
+    Effect.SEND_WEIGHTS: frozenset({"sync"}),
+    Effect.DRIVE_TAGS: frozenset({"gradients", *_READS}),
+    Effect.VERIFY_AND_MEND: _READS,
+}
+"""The kinds of bytes that each effect moves."""
+_KINDS: Final = {
+    key[:3]: frozenset().union(*(_MOVES.get(one, frozenset()) for one in effects)) for key, effects in EDGES.items()
+}
+_BACKUPS: Final = ("saver_host", "saver_disk")
+
+_Held = Mapping[str, Mapping[str, int]]
+
+
+class Ends:
+    """Compares the end of each transition with the facts that it was decided on."""
+
+    def __init__(self) -> None:
+        self._facts: Facts | None = None
+        self._held: _Held | None = None
+
+    def see(self, seen: Seen) -> Found:
+        """Facts, or an end."""
+        record = seen.record
+        if seen.facts is not None:
+            self._facts = seen.facts
+        elif seen.event in {"moved", "failed"}:
+            yield from _kinds(record)
+            if seen.event == "moved" and self._facts is not None:
+                yield from self._done(record, self._facts)
+            self._held = record["held"]
+        elif seen.event == "opened" and not record.get("continues"):
+            self.forget()
+
+    def _done(self, record: Mapping[str, Any], facts: Facts) -> Found:
+        trigger, details = record["trigger"], record["details"]
+        if trigger == _E.RECONCILE_ADAPTERS:
+            yield from _reconciled(details, facts)
+        elif trigger == _E.TRAINED:
+            told = {*details.get("versions", {})}
+            wanted = {*facts.touched} - ({FROZEN_BASE} - told)
+            if told != wanted:
+                yield Kind.EFFECTS, f"versions are told of {_named(told)}, the step touches {_named(wanted)}"
+        elif trigger == _E.OFFLOAD and self._held is not None:
+            yield from _offloaded(record, facts, self._held)
+        elif trigger == _E.WAKE_UP and self._held is not None:
+            yield from _woken(record, facts, self._held)
+        if trigger in {_E.SLEEP, _E.TRAINED, _E.BEGIN_STEP}:
+            copied = record["moved"].get("snapshot", 0)
+            if copied > facts.copy_need_bytes:
+                yield Kind.BYTES, f"{copied} bytes were copied, and {facts.copy_need_bytes} were needed"
+
+    def end(self) -> Found:
+        """Any end may be the last."""
+        yield from ()
+
+    def forget(self) -> None:
+        """Ends are compared with the next facts."""
+        self._facts = self._held = None
+
+
+def _kinds(record: Mapping[str, Any]) -> Found:
+    allowed = _KINDS.get((record["source"], record["trigger"], record["edge"]))
+    if allowed is None:
+        return
+    other = record["moved"].keys() - allowed
+    if other:
+        yield Kind.BYTES, f"bytes of {_named(other)} were moved, which {record['trigger']}/{record['edge']} does not do"
+
+
+def _reconciled(details: Mapping[str, Any], facts: Facts) -> Found:
+    loaded, retired = details.get("loaded", []), details.get("retired", [])
+    left = {one["name"] if isinstance(one, dict) else one for one in details.get("failed", ())}
+    if len({*loaded}) != len(loaded) or {*loaded} | left != {*facts.to_load} | left or {*loaded} & left:
+        yield Kind.EFFECTS, f"{_named(loaded)} were loaded, {_named(facts.to_load)} were to be"
+    if len({*retired}) != len(retired) or {*retired} | left != {*facts.to_retire} | left:
+        yield Kind.EFFECTS, f"{_named(retired)} were retired, {_named(facts.to_retire)} were to be"
+    told = details.get("versions", {}).keys()
+    if told != {adapter_group(one) for one in loaded}:
+        yield Kind.EFFECTS, f"versions are told of {_named(told)}, loaded were {_named(loaded)}"
+    if not {*details.get("dropped_gradients_of", ())} <= {*facts.accumulated}:
+        yield Kind.EFFECTS, "gradients were dropped that were not accumulated"
+
+
+def _offloaded(record: Mapping[str, Any], facts: Facts, before: _Held) -> Found:
+    paused, held, own = record["details"].get("paused", ()), record["held"], f"{record['model']}/"
+    if len({*paused}) != len(paused) or len(paused) != facts.active_tags:
+        yield Kind.EFFECTS, f"{len(paused)} tag(s) were paused, {facts.active_tags} were active"
+    yield from _summed(record, "backup", (before.get("device", {}).get(tag, 0) for tag in paused if _has(held, tag)))
+    for place, need in (("saver_host", facts.backup_need_bytes), ("saver_disk", facts.disk_need_bytes)):
+        grown = _own(held, place, own) - _own(before, place, own)
+        if grown != need:
+            yield Kind.BYTES, f"{place} holds {grown} bytes more, {need} were needed"
+
+
+def _woken(record: Mapping[str, Any], facts: Facts, before: _Held) -> Found:
+    details, held = record["details"], record["held"].get("device", {})
+    resumed, scratch = details.get("resumed", ()), details.get("resumed_scratch", ())
+    if len({*resumed}) != len(resumed) or len(resumed) != facts.paused_tags:
+        yield Kind.EFFECTS, f"{len(resumed)} tag(s) were resumed, {facts.paused_tags} were paused"
+    if len({*scratch}) != len(scratch) or bool(scratch) > facts.scratch_paused:
+        yield Kind.EFFECTS, f"{_named(scratch)} were resumed, and were not paused or stand there twice"
+    yield from _summed(record, "restore", (held.get(tag, 0) for tag in resumed if _has(before, tag)))
+    taken = sum(held.get(tag, 0) for tag in (*resumed, *scratch))
+    if taken != facts.resume_need_bytes:
+        yield Kind.BYTES, f"{taken} bytes were resumed, {facts.resume_need_bytes} were needed"
+
+
+def _summed(record: Mapping[str, Any], kind: str, sizes: Iterable[int]) -> Found:
+    total, told = sum(sizes), record["moved"].get(kind, 0)
+    if total != told:
+        yield Kind.BYTES, f"{told} bytes of {kind} were moved, the tags that were have {total}"
+
+
+def _has(held: _Held, tag: str) -> bool:
+    return any(tag in held.get(place, {}) for place in _BACKUPS)
+
+
+def _own(held: _Held, place: str, prefix: str) -> int:
+    return sum(size for tag, size in held.get(place, {}).items() if tag.startswith(prefix))
+
+
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
