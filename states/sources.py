@@ -9,6 +9,7 @@ fresh is a refusal; there is no fall-back to bytes of another version.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from states.facts import ContentFacts, Facts
 from states.names import ACTOR, Source, Strategy
@@ -34,7 +35,9 @@ class Read:
     because: str = ""
 
 
-_LIVE = "the bytes on the device are this version"
+_LIVE: Final = "the bytes on the device are this version"
+_SAVER: Final = (Source.SAVER_BACKUP, "", "the saver's host backup holds this version")
+_FILE: Final = (Source.BASE_FILE, "", "the base file holds this version")
 
 
 def _prefers_saver(facts: Facts) -> bool:
@@ -42,16 +45,14 @@ def _prefers_saver(facts: Facts) -> bool:
 
 
 def _candidates(content: ContentFacts, *, prefers_saver: bool) -> list[tuple[Source, str, str]]:
-    found: list[tuple[Source, str, str]] = []
-    if content.saver_is_fresh():
-        found.append((Source.SAVER_BACKUP, "", "the saver's host backup holds this version"))
-    copies = sorted(content.fresh_copies(), key=lambda tag: (tag != ACTOR, tag))
-    found.extend((Source.SNAPSHOT, tag, f'the "{tag}" copy holds this version') for tag in copies)
-    if not prefers_saver:
-        found.sort(key=lambda one: one[0] is Source.SAVER_BACKUP)
-    if content.restored_from_file():
-        found.insert(0, (Source.BASE_FILE, "", "the base file holds this version"))
-    return found
+    saver = [_SAVER] if content.saver_is_fresh() else []
+    tags = content.fresh_copies() if content.copies else ()
+    copies = [
+        (Source.SNAPSHOT, tag, f'the "{tag}" copy holds this version')
+        for tag in (sorted(tags, key=lambda tag: (tag != ACTOR, tag)) if len(tags) > 1 else tags)
+    ]
+    found = [*saver, *copies] if prefers_saver else [*copies, *saver]
+    return [_FILE, *found] if content.restored_from_file() else found
 
 
 def decide_read(content: ContentFacts, facts: Facts) -> Read:
@@ -88,8 +89,32 @@ def _nothing_fresh(content: ContentFacts) -> str:
 
 def decide_reads(facts: Facts) -> tuple[Read, ...]:
     """One :class:`Read` for every content group, in the order of the facts."""
-    prefers_saver = _prefers_saver(facts)
-    return tuple([_decide_read(content, prefers_saver=prefers_saver) for content in facts.contents])
+    return _decide_reads(facts.contents, prefers_saver=_prefers_saver(facts))
+
+
+_last: dict[bool, tuple[tuple[ContentFacts, ...], tuple[Read, ...]]] = {}
+"""The contents that were asked about last, and the answer, by what is preferred."""
+
+
+def _decide_reads(contents: tuple[ContentFacts, ...], *, prefers_saver: bool) -> tuple[Read, ...]:
+    """A read for each; it follows from its entry and the preference alone.
+
+    One decision asks several times, and whoever replays a log shares the entries that did not change between its
+    facts. The same object, frozen and compared by identity, has the same answer as before.
+    """
+    before, answered = _last.get(prefers_saver, ((), ()))
+    if before is contents:
+        return answered
+    reads = tuple(
+        [
+            read if was is one else _decide_read(one, prefers_saver=prefers_saver)
+            for one, was, read in zip(contents, before, answered, strict=True)
+        ]
+        if len(before) == len(contents)
+        else [_decide_read(one, prefers_saver=prefers_saver) for one in contents]
+    )
+    _last[prefers_saver] = contents, reads
+    return reads
 
 
 def keeps_a_copy_when_paused(content: ContentFacts, facts: Facts) -> bool:
