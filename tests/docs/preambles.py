@@ -27,6 +27,7 @@ from lifecycle.adapters import AdapterRegistry, AdapterSettings, MegatronAdapter
 from lifecycle.probes import GreedyProbe
 from tests.adapters.world import peft_directory
 from tests.docs.blocks import code_of
+from tests.docs.frameworks import grpo_names
 from tests.docs.servers import sglang_at, vllm_over
 from tests.lifecycle.world import FakeEngine, make_world
 from tests.megatron.world import gpt, parallel
@@ -227,7 +228,7 @@ def concepts(place: Place) -> Iterator[Names]:
 
 
 def embedding(place: Place) -> Iterator[Names]:
-    """The trainer of the page before, an engine, and the two functions that are the reader's."""
+    """The trainer of the page before, an engine, and the two functions that are the reader's; then a run of TRL."""
     names = peft_trainer(place, "math")
     engine, seen = FakeEngine(), []
 
@@ -247,6 +248,8 @@ def embedding(place: Place) -> Iterator[Names]:
     versions = [version for _, version in seen]
     assert versions == sorted(versions)
     assert len(set(versions)) == 4, "each rollout but one is of what was trained before"
+    place.patches.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    yield from grpo_names(peft_trainer(place, "math", model=wide()), wide())
 
 
 def operating(place: Place) -> Iterator[Names]:
