@@ -13,6 +13,7 @@ from tests.docs.blocks import PAGES, ROOT, prose_of, text_of
 
 HEADING = re.compile(r"^#+ (.+?)\s*$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+OUTSIDE = re.compile(r"https://(?!example\.|localhost)[a-z0-9-]+(\.[a-z0-9-]+)*\.[a-z]{2,}(/|$)")
 
 
 class Loader(yaml.SafeLoader):
@@ -23,13 +24,16 @@ Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, na
 SITE: dict[str, Any] = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)  # noqa: S506 - a safe one
 
 
-def in_navigation(entry: object) -> Iterator[str]:
-    """The pages below an entry."""
+def in_navigation(entry: object, name: str = "") -> Iterator[tuple[str, str]]:
+    """The pages below an entry, each with the name that it has there, or an empty one."""
     if isinstance(entry, str):
-        yield entry
-    else:
-        for part in entry if isinstance(entry, list) else entry.values():  # type: ignore[attr-defined]
+        yield entry, name
+    elif isinstance(entry, list):
+        for part in entry:
             yield from in_navigation(part)
+    else:
+        for title, part in entry.items():  # type: ignore[attr-defined]
+            yield from in_navigation(part, title)
 
 
 def anchors_of(page: str) -> set[str]:
@@ -43,10 +47,18 @@ def anchors_of(page: str) -> set[str]:
 
 def test_every_page_is_in_the_navigation_once() -> None:
     """And nothing is in it that is not there."""
-    pages = list(in_navigation(SITE["nav"]))
+    pages = [page for page, _ in in_navigation(SITE["nav"])]
 
     assert sorted(pages) == sorted(set(pages))
     assert set(pages) == PAGES.keys() - {"README.md"}
+
+
+def test_every_page_has_a_name_in_the_navigation() -> None:
+    """Its title, where it begins with it; a generated one begins with a comment, and would be named after its file."""
+    named = {page for page, name in in_navigation(SITE["nav"]) if name}
+    titled = {page for page in PAGES if text_of(page).startswith("# ")}
+
+    assert PAGES.keys() - titled - named == set()
 
 
 def test_the_site_is_built_strictly() -> None:
@@ -58,18 +70,24 @@ def test_the_site_is_built_strictly() -> None:
 
 
 def test_the_site_needs_no_network() -> None:
-    """No fonts from elsewhere; diagrams are drawn by a script that lies beside the pages."""
+    """No fonts from elsewhere; diagrams are drawn, and the search finds, by scripts that lie beside the pages."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    scripts = [*SITE["extra_javascript"], *SITE["extra"]["polyfills"]]
+
     assert SITE["theme"]["font"] is False
-    assert SITE["extra_javascript"] == ["javascripts/mermaid.min.js"]
-    assert "docs/javascripts/mermaid.min.js" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert SITE["plugins"] == ["search", "offline"]
+    assert scripts == ["javascripts/mermaid.min.js", "javascripts/iframe-worker.js"]
+    assert [one for one in scripts if f"\ndocs/{one}:" not in makefile] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_to_files_and_headings_that_exist(page: str) -> None:
-    """Those inside of the project, and nothing outside is a path of a machine."""
+    """Those inside of the project. Those to elsewhere are addresses that a reader can open: a host that is public."""
     broken = []
     for link in LINK.findall(prose_of(page)):
-        if not link.startswith("https://"):
+        if re.match(r"\w+:", link):
+            broken += [] if OUTSIDE.match(link) else [link]
+        else:
             path, _, anchor = link.partition("#")
             target = (PAGES[page].parent / path).resolve() if path else PAGES[page]
             if not target.is_file() or (anchor and anchor not in anchors_of(target.name)):
