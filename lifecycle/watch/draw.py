@@ -1,0 +1,82 @@
+"""The picture as rich draws it, for a terminal of any width and height."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from lifecycle.report.human import when_text
+from lifecycle.watch.attention import Concern, Level, Notice
+from lifecycle.watch.picture import Picture
+from lifecycle.watch.tables import adapters_table, bytes_table, engines_table, moved_text, ranks_table, recent_table
+from lifecycle.watch.text import shown
+
+ROWS: Final = 10
+"""Rows of a table where there is room for them."""
+_ROOMS: Final = (ROWS, 8, 6, 5, 4, 3, 2, 1)
+_STYLES: Final = {Level.ERROR: "bold white on red", Level.WARNING: "bold yellow"}
+_QUIET: Final = frozenset({Concern.WAITING, Concern.GONE})
+
+
+def draw(picture: Picture, found: Sequence[Notice], width: int, rows: int = ROWS) -> Group:
+    """Everything, one below the other; what there is nothing of is left out.
+
+    Args:
+        picture: the run.
+        found: what is to be looked at.
+        width: of the terminal; columns.
+        rows: the most rows of a table.
+    """
+    parts: list[RenderableType] = [_heading(picture, found)]
+    parts += [_notice(one) for one in found[: max(rows, 3)]]
+    if len(found) > max(rows, 3):
+        parts.append(Text(f"and {len(found) - max(rows, 3)} more to look at", style="bold yellow"))
+    if picture.ranks:
+        makers = (ranks_table, recent_table, engines_table, adapters_table, bytes_table)
+        tables: list[Table] = [make(picture, rows, width) for make in makers]
+        for table in tables:
+            parts += [Text(), table] if table.row_count else []
+        moved = moved_text(picture.ranks)
+        parts += [Text(shown(moved))] if moved else []
+    return Group(*parts)
+
+
+def fitted(picture: Picture, found: Sequence[Notice], console: Console, rows: int = ROWS) -> Group:
+    """The same with as many rows as the terminal is high for."""
+    width, height = console.size
+    for room in (rows, *(one for one in _ROOMS if one < rows)):
+        group = draw(picture, found, width, room)
+        if len(console.render_lines(group, pad=False)) < height:
+            break
+    return group
+
+
+def _heading(picture: Picture, found: Sequence[Notice]) -> Text:
+    runs = ", ".join(dict.fromkeys(one.whose.run for one in picture.ranks))
+    models = ", ".join(dict.fromkeys(one.whose.model for one in picture.ranks))
+    count = len(picture.ranks)
+    errors = sum(one.level is Level.ERROR for one in found)
+    text = Text()
+    if errors:
+        text.append(" NOT WELL ", "bold white on red")
+    elif not picture.ranks:
+        text.append("NOTHING YET", "bold yellow")
+    else:
+        text.append("WELL", "bold green")
+    if found and not errors and picture.ranks:
+        text.append(", with warnings", "bold yellow")
+    if picture.ranks:
+        text.append(shown(f"  {models}, {count} rank{'s' if count > 1 else ''}, run {runs}"))
+    return text.append(f"  {when_text(picture.now_s)[:19]} UTC", "dim")
+
+
+def _notice(one: Notice) -> Text:
+    style = "dim" if one.concern in _QUIET else _STYLES[one.level]
+    text = Text()
+    text.append(f" {one.concern.upper()} ", style)
+    text.append(f" {shown(one.who)}:" if one.who else "")
+    return text.append(f" {shown(one.says, 400)}")
