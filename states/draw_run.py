@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Final
 
+from states.draw_machine import Ends, route_of
 from states.draw_shapes import CHARACTER_WIDTH, LINE_HEIGHT, Arrow, Drawing, Line, Look, Part, Text
 from states.draw_svg import svg
-from states.draw_trainer import BOXES, HEIGHT, REFUSED, WIDTH, route_of
+from states.draw_trainer import BOXES, REFUSED, ROUTES, SIZE
 from states.render import DrawnEdge, arrows
 from states.run_counts import Move, RunCounts, Tried, Trouble, row_of
 
@@ -18,7 +19,8 @@ WIDEST: Final = 6.0
 """Of the edge that was taken most often; the width grows with the logarithm of the count."""
 _NARROWEST: Final = 1.2
 _LEFT: Final = 24
-_LINE_MAX: Final = int((WIDTH - 2 * _LEFT) / CHARACTER_WIDTH)
+_WIDTH, _HEIGHT = SIZE
+_LINE_MAX: Final = int((_WIDTH - 2 * _LEFT) / CHARACTER_WIDTH)
 _REFUSALS_SHOWN: Final = 12
 _GUARDS_SHOWN: Final = 3
 _LEGEND: Final = "Wider arrows were taken more often, faint ones never. (x) refused, (!) failed or cut off."
@@ -41,30 +43,30 @@ def run_svg(counts: RunCounts, *, standalone: bool = False, listed: bool = True,
 def run_drawing(counts: RunCounts, *, listed: bool = True, title: str = "") -> Drawing:
     """The same before it is written; see :func:`run_svg`."""
     every = arrows()
-    often = {ends: _how_often(edges, counts.moves()) for ends, edges in every.items()}
+    often = {ends: how_often(edges, counts.moves()) for ends, edges in every.items()}
     most = max(sum(one.values()) for one in often.values())
-    drawn = [_arrow(ends, edges, often[ends], _trouble(edges, counts), most) for ends, edges in every.items()]
+    drawn = [_arrow(ends, edges, often[ends], trouble_on(edges, counts), most) for ends, edges in every.items()]
     lines = [*listing(counts)]
     spoken = [one.told for one in drawn if not one.faint] + ["".join(part.text for part in line) for line in lines]
     return Drawing(
         title or "The trainer's states in a run",
         " ".join(spoken) or "Nothing was taken and nothing refused.",
-        WIDTH,
-        HEIGHT + (LINE_HEIGHT * (len(lines) + 2) if listed else 0),
+        _WIDTH,
+        _HEIGHT + (LINE_HEIGHT * (len(lines) + 2) if listed else 0),
         tuple(BOXES.values()),
         (*drawn, *_refusals(counts)),
-        (Text(_LEFT, HEIGHT + LINE_HEIGHT).saying(lines),) if listed else (),
+        (Text(_LEFT, _HEIGHT + LINE_HEIGHT).saying(lines),) if listed else (),
     )
 
 
-def _how_often(edges: Iterable[DrawnEdge], taken: Mapping[Move, int]) -> dict[DrawnEdge, int]:
+def how_often(edges: Iterable[DrawnEdge], taken: Mapping[Move, int]) -> dict[DrawnEdge, int]:
     """How often each edge of one arrow was taken."""
     return {
         one: sum(taken.get((source, one.event, one.name, target), 0) for source, target in one.moves) for one in edges
     }
 
 
-def _trouble(edges: Iterable[DrawnEdge], counts: RunCounts) -> Trouble:
+def trouble_on(edges: Iterable[DrawnEdge], counts: RunCounts) -> Trouble:
     """What did not get to its target on one arrow."""
     ways = {(source, one.event, one.name) for one in edges for source, _ in one.moves}
     found = Trouble()
@@ -73,16 +75,14 @@ def _trouble(edges: Iterable[DrawnEdge], counts: RunCounts) -> Trouble:
     return found
 
 
-def _arrow(
-    ends: tuple[str, str], edges: list[DrawnEdge], often: Mapping[DrawnEdge, int], trouble: Trouble, most: int
-) -> Arrow:
-    route, total, wrong = route_of(ends), sum(often.values()), trouble.words()
+def _arrow(ends: Ends, edges: list[DrawnEdge], often: Mapping[DrawnEdge, int], trouble: Trouble, most: int) -> Arrow:
+    route, total, wrong = route_of(ends, ROUTES), sum(often.values()), trouble.words()
     lines: list[Line] = []
     for event, same in groupby(edges, lambda one: one.event):
         named = [(one.name, often[one]) for one in same]
         lines.append((Part(event, Look.EVENT, faint=not any(count for _, count in named)),))
         lines += [_line_of(name, count) for name, count in named]
-    lines += [(Part(f"(!) {wrong}", Look.FAILED),)] if wrong else []
+    lines += [(Part(f"(!) {short(sum(trouble))} failed", Look.FAILED),)] if wrong else []
     took = ", ".join(f"{one.event} ({one.name}) {times(count)}" for one, count in often.items() if count)
     told = f"From {ends[0]} to {ends[1]}: {took or 'never'}{f'; {wrong}' if wrong else ''}."
     faint = not total and not wrong
@@ -102,11 +102,16 @@ def _width(count: int, most: int) -> float:
 
 
 def times(count: int) -> str:
-    """How often, short: from a hundred thousand on rounded."""
+    """How often, as a label says it."""
+    return f"\N{MULTIPLICATION SIGN}{short(count)}"
+
+
+def short(count: int) -> str:
+    """A number of at most six characters: from a hundred thousand on rounded down."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         if count >= 100 * size:
-            return f"\N{MULTIPLICATION SIGN}{count // size:,}{unit}"
-    return f"\N{MULTIPLICATION SIGN}{count:,}"
+            return f"{count // size:,}{unit}"
+    return f"{count:,}"
 
 
 def _refusals(counts: RunCounts) -> Iterator[Arrow]:
@@ -114,13 +119,13 @@ def _refusals(counts: RunCounts) -> Iterator[Arrow]:
     for state, route in REFUSED.items():
         asked = {event: count for (where, event), count in counts.refused.items() if where == state}
         if asked:
-            label = f"{sum(asked.values()):,} refused"
-            events = ", ".join(f"{event} {times(count)}" for event, count in _most(asked))
+            label = f"{short(sum(asked.values()))} refused"
+            events = ", ".join(f"{event} {times(count)}" for event, count in most_first(asked))
             told = f"Refused in {state}: {events}."
             yield Arrow(route.points, route.label.saying([(Part(label, Look.REFUSED),)]), told, look=Look.REFUSED)
 
 
-def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def most_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """The most frequent first, equal ones by name."""
     return sorted(counts.items(), key=lambda one: (-one[1], one[0]))
 
@@ -131,7 +136,7 @@ def listing(counts: RunCounts) -> Iterator[Line]:
     asked = sorted(counts.refused.items(), key=lambda one: (-one[1], one[0]))
     for (state, event), count in asked[:_REFUSALS_SHOWN]:
         yield _cut(("(x) ", Look.REFUSED), (event, Look.EVENT), (f" in {state} {times(count)}", Look.EDGE))
-        for guard, often in _most(counts.guards.get((state, event), {}))[:_GUARDS_SHOWN]:
+        for guard, often in most_first(counts.guards.get((state, event), {}))[:_GUARDS_SHOWN]:
             yield _cut((f"      {guard} {times(often)}", Look.EDGE))
     if len(asked) > _REFUSALS_SHOWN:
         yield _cut((f"(x) and {len(asked) - _REFUSALS_SHOWN:,} more that were refused", Look.REFUSED))

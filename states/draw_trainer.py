@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import groupby
+from collections.abc import Mapping
 from typing import Final
 
-from states.draw_shapes import Anchor, Arrow, Box, Drawing, Line, Look, Part, Route, Text
-from states.errors import TableError
+from states.draw_machine import Ends, around, machine_drawing
+from states.draw_shapes import Anchor, Box, Drawing, Look, Route, Text
 from states.names import TrainerState
-from states.render import RESTING_BOX, DrawnEdge, arrows
+from states.render import RESTING_BOX, arrows
 
-WIDTH: Final = 740
-HEIGHT: Final = 792
+SIZE: Final = (740, 792)
 _S = TrainerState
 
 BOXES: Final[Mapping[str, Box]] = {
@@ -26,7 +24,7 @@ BOXES: Final[Mapping[str, Box]] = {
 }
 """The states, and the box around those in which the trainer rests."""
 
-ROUTES: Final[Mapping[tuple[str, str], Route]] = {
+ROUTES: Final[Mapping[Ends, Route]] = {
     (_S.AWAKE, _S.SLEEPING): Route(((348, 268), (348, 372)), Text(340, 300, Anchor.END)),
     (_S.SLEEPING, _S.AWAKE): Route(((392, 372), (392, 268)), Text(400, 307)),
     (_S.SLEEPING, _S.OFFLOADED_CPU): Route(
@@ -39,12 +37,10 @@ ROUTES: Final[Mapping[tuple[str, str], Route]] = {
     (_S.OFFLOADED_DISK, _S.AWAKE): Route(
         ((670, 512), (670, 250), (440, 250)), Text(660, 246, Anchor.END, grows_up=True)
     ),
-    (_S.AWAKE, _S.AWAKE): Route(((350, 232), (350, 200), (390, 200), (390, 232)), Text(402, 42)),
+    (_S.AWAKE, _S.AWAKE): Route(around(370, 232, -32), Text(402, 34)),
     (_S.SLEEPING, _S.SLEEPING): Route(((440, 380), (470, 380), (470, 400), (440, 400)), Text(480, 375)),
-    (_S.OFFLOADED_CPU, _S.OFFLOADED_CPU): Route(((90, 548), (90, 576), (130, 576), (130, 548)), Text(140, 552)),
-    (_S.OFFLOADED_DISK, _S.OFFLOADED_DISK): Route(
-        ((610, 548), (610, 576), (650, 576), (650, 548)), Text(600, 552, Anchor.END)
-    ),
+    (_S.OFFLOADED_CPU, _S.OFFLOADED_CPU): Route(around(110, 548, 28), Text(140, 552)),
+    (_S.OFFLOADED_DISK, _S.OFFLOADED_DISK): Route(around(630, 548, 28), Text(600, 552, Anchor.END)),
     (RESTING_BOX, _S.ADAPTER_RECONCILING): Route(((164, 606), (164, 732)), Text(156, 650, Anchor.END)),
     (_S.ADAPTER_RECONCILING, RESTING_BOX): Route(((216, 732), (216, 606)), Text(224, 616)),
     (RESTING_BOX, _S.FAULTED): Route(((550, 606), (550, 732)), Text(542, 650, Anchor.END)),
@@ -54,7 +50,7 @@ ROUTES: Final[Mapping[tuple[str, str], Route]] = {
 """How each arrow goes, by where it leaves and where it leads."""
 
 REFUSED: Final[Mapping[str, Route]] = {
-    _S.AWAKE: Route(((318, 232), (318, 212)), Text(304, 198, Anchor.END)),
+    _S.AWAKE: Route(((318, 232), (318, 196)), Text(304, 186, Anchor.END)),
     _S.SLEEPING: Route(((300, 390), (276, 390)), Text(262, 383, Anchor.END)),
     _S.OFFLOADED_CPU: Route(((180, 530), (204, 530)), Text(218, 523)),
     _S.OFFLOADED_DISK: Route(((560, 530), (536, 530)), Text(522, 523, Anchor.END)),
@@ -66,34 +62,5 @@ REFUSED: Final[Mapping[str, Route]] = {
 
 def trainer_drawing() -> Drawing:
     """Every move of the trainer. Settled and refusing rows are left out."""
-    drawn = tuple(
-        Arrow(route.points, route.label.saying(lines_of(edges)), told(*ends, edges))
-        for ends, edges in arrows().items()
-        for route in (route_of(ends),)
-    )
-    title = "The states of the trainer, and the events that move it"
-    return Drawing(title, " ".join(one.told for one in drawn), WIDTH, HEIGHT, tuple(BOXES.values()), drawn)
-
-
-def route_of(ends: tuple[str, str]) -> Route:
-    """The way of an arrow.
-
-    Raises:
-        TableError: the table has an arrow that has no place in the picture.
-    """
-    if ends not in ROUTES:
-        raise TableError(" --> ".join(ends), "the arrow has no place in the drawing: give it one in ROUTES")
-    return ROUTES[ends]
-
-
-def lines_of(edges: Iterable[DrawnEdge]) -> list[Line]:
-    """The label: each event, and below it the edges on which it is taken."""
-    lines: list[Line] = []
-    for event, same in groupby(edges, lambda one: one.event):
-        lines += [(Part(event, Look.EVENT),), *((Part(one.name, Look.EDGE),) for one in same)]
-    return lines
-
-
-def told(source: str, target: str, edges: Iterable[DrawnEdge]) -> str:
-    """An arrow in one sentence."""
-    return f"From {source} to {target}: {', '.join(f'{one.event} ({one.name})' for one in edges)}."
+    labels = {ends: [(one.event, one.name) for one in edges] for ends, edges in arrows().items()}
+    return machine_drawing("The trainer's states, and the events that move it", SIZE, BOXES, ROUTES, labels)

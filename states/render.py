@@ -123,15 +123,20 @@ def arrows() -> dict[tuple[str, str], list[DrawnEdge]]:
 
 def diagram() -> str:
     """A Mermaid ``stateDiagram-v2`` of every move."""
-    lines = ["stateDiagram-v2", "    direction LR"]
-    lines += [f'    state "{state}" as {_id(state)}' for state in TrainerState if state not in RESTING]
-    lines += [f"    state {RESTING_BOX} {{"]
-    lines += [f'        state "{state}" as {_id(state)}' for state in RESTING]
-    lines += ["    }"]
+    lines = mermaid_states()
     for (source, target), drawn in arrows().items():
         labels = "<br/>".join(f"{one.event} / {one.name}" for one in drawn)
-        lines.append(f"    {_id(source)} --> {_id(target)} : {labels}")
+        lines.append(f"    {mermaid_id(source)} --> {mermaid_id(target)} : {labels}")
     return "\n".join(lines) + "\n"
+
+
+def mermaid_states() -> list[str]:
+    """The beginning of a diagram of the trainer: its states, and the box around those in which it rests."""
+    lines = ["stateDiagram-v2", "    direction LR"]
+    lines += [f'    state "{state}" as {mermaid_id(state)}' for state in TrainerState if state not in RESTING]
+    lines += [f"    state {RESTING_BOX} {{"]
+    lines += [f'        state "{state}" as {mermaid_id(state)}' for state in RESTING]
+    return [*lines, "    }"]
 
 
 def _ends(moves: Sequence[tuple[TrainerState, TrainerState]]) -> tuple[tuple[str, str], ...]:
@@ -153,7 +158,8 @@ def _is_in(state: TrainerState, end: str) -> bool:
     return state == end or (end == RESTING_BOX and state in RESTING)
 
 
-def _id(end: str) -> str:
+def mermaid_id(end: str) -> str:
+    """A state or the box by the name that arrows of Mermaid use."""
     return end.replace("-", "_")
 
 
@@ -224,8 +230,11 @@ def states_page() -> str:
         GENERATED,
         "# The trainer's states\n",
         "One event at a time: guards decide, effects act, the state moves last. What fails is undone in reverse.\n",
+        "![The trainer's states, and the events that move it](diagrams/trainer.svg)\n",
+        "An arrow to the box `resting` returns to the state that the reconcile left, or to the nearest one.",
+        "The same in Mermaid:\n",
         f"```mermaid\n{diagram()}```\n",
-        "An edge to the box `resting` returns to the state that the reconcile left, or to the nearest one.\n",
+        "`adapter-lifecycle diagram LOG...` draws a run: each edge the wider the more often it was taken.\n",
         "## Transitions\n",
         "Of the rows that share event and state at most one is taken; it moves if all its guards hold.\n",
         transitions_table(),

@@ -9,6 +9,10 @@ _INTRO = """# The states of an adapter
 
 One registration runs one way, from `pending` to `completed`. A name that returns is another registration.
 """
+_PICTURE = """![The states of an adapter's registration](diagrams/adapters.svg)
+
+The same in Mermaid:
+"""
 _MORE = """Any other pair of state and event is refused with a reason and a remedy, and changes nothing. What needs a
 trainable registration is refused for a frozen one (`trainable=False`), which is served all the same.
 How the registry uses this table: [registry](registry.md).
@@ -24,7 +28,7 @@ def adapter_diagram() -> str:
 def adapters_page() -> str:
     """The page ``docs/adapters.md``."""
     table = markdown_table(("event", "from", "to", "needs"), map(_line, ADAPTER_TABLE))
-    return f"{GENERATED}\n{_INTRO}\n```mermaid\n{adapter_diagram()}```\n\n{table}\n{_MORE}"
+    return f"{GENERATED}\n{_INTRO}\n{_PICTURE}\n```mermaid\n{adapter_diagram()}```\n\n{table}\n{_MORE}"
 
 
 def _line(row: AdapterRow) -> tuple[str, ...]:

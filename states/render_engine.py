@@ -22,6 +22,7 @@ moves when the engine has acknowledged it, and by nothing else.
 A version stands for bytes that a commit confirmed. A group loses it with the first byte that is written, with the
 memory (adapters also with a release that keeps a mirror, unless the engine keeps them apart), and with the instance.
 """
+_MERMAID: Final = "The same in Mermaid:\n\n"
 _LOST: Final = """\
 After a call that failed in an unknown place, no more is known than holds whether it was done or not. A call that
 the engine refused changed nothing; if it was part of an update, nothing is left to do but to abort that.
@@ -107,7 +108,8 @@ def engine_page() -> str:
     """The page ``docs/engine-memory.md``."""
     parts = (
         f"{GENERATED}\n{_INTRO}",
-        f"```mermaid\n{engine_diagram()}```\n",
+        "![The states of a rollout engine](diagrams/engine.svg)\n",
+        f"{_MERMAID}```mermaid\n{engine_diagram()}```\n",
         "## What may be asked of it\n",
         "An event moves the record if every guard of its row holds; else it is refused and nothing is sent.\n",
         engine_moves(),
@@ -119,7 +121,8 @@ def engine_page() -> str:
         _LOST,
         "## One memory tag\n",
         "A tag is resumed only if it was given back, and given back only if it is there. `unknown` tags are probed.\n",
-        f"```mermaid\n{tag_diagram()}```\n",
+        "![The states of a memory tag of an engine](diagrams/engine-tag.svg)\n",
+        f"{_MERMAID}```mermaid\n{tag_diagram()}```\n",
         tag_moves(),
         "## Guards\n",
         engine_guards(),

@@ -12,10 +12,12 @@ from lifecycle.cli.audit import audit
 from lifecycle.cli.bench import bench
 from lifecycle.cli.clean import clean
 from lifecycle.cli.demo import demo
+from lifecycle.cli.diagram import diagram
 from lifecycle.cli.docs import docs
 from lifecycle.cli.doctor import doctor
 from lifecycle.cli.explain import explain
 from lifecycle.cli.report import report
+from lifecycle.cli.watch import watch
 from lifecycle.errors import LifecycleError
 
 app = typer.Typer(
@@ -44,10 +46,12 @@ app.command()(audit)
 app.command()(bench)
 app.command()(clean)
 app.command()(demo)
+app.command()(diagram)
 app.command()(docs)
 app.command()(doctor)
 app.command()(explain)
 app.command()(report)
+app.command()(watch)
 
 
 def main() -> None:

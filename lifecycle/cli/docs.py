@@ -12,6 +12,10 @@ from lifecycle.audit.schema import schema_page
 from lifecycle.cli.docs_cli import cli_page
 from lifecycle.cli.docs_errors import errors_page
 from lifecycle.memory.attachable import attach_page
+from states.draw_adapters import adapters_drawing
+from states.draw_engine import engine_drawing, tag_drawing
+from states.draw_svg import svg
+from states.draw_trainer import trainer_drawing
 from states.render import states_page
 from states.render_adapters import adapters_page
 from states.render_decisions import decisions_page
@@ -30,6 +34,10 @@ def pages() -> dict[str, str]:
         "audit-record.schema.json": schema_page(),
         "cli.md": cli_page(app),
         "decisions.md": decisions_page(),
+        "diagrams/adapters.svg": svg(adapters_drawing()),
+        "diagrams/engine-tag.svg": svg(tag_drawing()),
+        "diagrams/engine.svg": svg(engine_drawing()),
+        "diagrams/trainer.svg": svg(trainer_drawing()),
         "engine-memory.md": engine_page(),
         "errors.md": errors_page(),
         "peft.md": peft_page(),
@@ -54,8 +62,8 @@ def docs(
         typer.echo(f"{len(written)} pages in {out} are up to date")
         return
     try:
-        out.mkdir(parents=True, exist_ok=True)
         for name, text in written.items():
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
             (out / name).write_text(text, encoding="utf-8")
     except OSError as error:
         typer.echo(f"cannot write to {out}: {error}. Choose another directory with --out", err=True)

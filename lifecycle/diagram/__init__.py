@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from lifecycle.diagram.counting import RunCounter
+from lifecycle.diagram.drawing import Counted, Form, count_run, diagram_of, write_diagram
 
-__all__ = ["RunCounter"]
+__all__ = ["Counted", "Form", "RunCounter", "count_run", "diagram_of", "write_diagram"]

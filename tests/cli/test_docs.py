@@ -18,7 +18,8 @@ def test_docs_writes_the_pages(tmp_path: Path) -> None:
     result = RUNNER.invoke(app, ["docs", "--out", str(tmp_path / "new" / "docs")])
 
     assert result.exit_code == 0
-    written = {one.name: one.read_text() for one in (tmp_path / "new" / "docs").iterdir()}
+    made = tmp_path / "new" / "docs"
+    written = {one.relative_to(made).as_posix(): one.read_text() for one in made.rglob("*") if one.is_file()}
     assert written == pages()
 
 
