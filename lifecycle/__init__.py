@@ -1,87 +1,29 @@
-"""Effects: the controller that a training loop embeds, and everything that touches memory, files and engines."""
+"""Effects: the controller that a training loop embeds, and everything that touches memory, files and engines.
+
+The public names are those of :mod:`lifecycle.public`. They are imported when one of them is first used, as modules of
+this package are: ``adapter-lifecycle doctor`` has to begin where torch cannot be imported, and to say so.
+"""
 
 from __future__ import annotations
 
-from lifecycle.audit.log import AuditLog, MemoryAudit
-from lifecycle.config import LifecycleConfig
-from lifecycle.controller import TrainerLifecycle
-from lifecycle.errors import (
-    AdapterError,
-    AuditError,
-    BaseFileError,
-    BusyError,
-    ConfigError,
-    DigestMismatch,
-    EngineError,
-    EngineUnconfirmed,
-    EventRefused,
-    IncompletePush,
-    LeaseError,
-    LifecycleError,
-    ReentrantEvent,
-    SaverError,
-    SaverMisuse,
-    SlotWriteError,
-    TrainerFaulted,
-    TransitionFailed,
-    UnknownTag,
-    UnreadableTensor,
-)
-from lifecycle.outcome import EngineOutcome, Explanation, FailedAdapter, Moved, Outcome, Unchanged
-from lifecycle.probes import GreedyProbe
-from lifecycle.process_groups import ProcessGroups
-from lifecycle.saver import Backup, HostArena, MemorySaver, TagInfo, TorchMemorySaver, Usage
-from lifecycle.serving import Standing
-from lifecycle.transition.steps import TrainingStep
-from lifecycle.weights.leases import WeightLease
-from lifecycle.weights.snapshots import SnapshotStore
-from states import StalenessError, TrainerEvent, TrainerState, staleness
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "AdapterError",
-    "AuditError",
-    "AuditLog",
-    "Backup",
-    "BaseFileError",
-    "BusyError",
-    "ConfigError",
-    "DigestMismatch",
-    "EngineError",
-    "EngineOutcome",
-    "EngineUnconfirmed",
-    "EventRefused",
-    "Explanation",
-    "FailedAdapter",
-    "GreedyProbe",
-    "HostArena",
-    "IncompletePush",
-    "LeaseError",
-    "LifecycleConfig",
-    "LifecycleError",
-    "MemoryAudit",
-    "MemorySaver",
-    "Moved",
-    "Outcome",
-    "ProcessGroups",
-    "ReentrantEvent",
-    "SaverError",
-    "SaverMisuse",
-    "SlotWriteError",
-    "SnapshotStore",
-    "StalenessError",
-    "Standing",
-    "TagInfo",
-    "TorchMemorySaver",
-    "TrainerEvent",
-    "TrainerFaulted",
-    "TrainerLifecycle",
-    "TrainerState",
-    "TrainingStep",
-    "TransitionFailed",
-    "Unchanged",
-    "UnknownTag",
-    "UnreadableTensor",
-    "Usage",
-    "WeightLease",
-    "staleness",
-]
+if TYPE_CHECKING:
+    from lifecycle.public import *  # noqa: F403 - its list is the one list
+    from lifecycle.public import __all__ as __all__
+else:  # where types are checked a name that is none is an error
+
+    def __getattr__(name: str) -> Any:
+        """A public name or a module, imported now."""
+        is_public = name == "__all__" or not name.startswith("_")
+        if is_public and find_spec(f"{__name__}.{name}") is not None:
+            return import_module(f"{__name__}.{name}")
+        public = import_module(f"{__name__}.public") if is_public else None
+        if public is None or name not in (*public.__all__, "__all__"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, getattr(public, name))
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *import_module(f"{__name__}.public").__all__})

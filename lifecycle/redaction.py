@@ -1,4 +1,4 @@
-"""What is secret in a text: credentials, tokens, passwords. What goes into a log, a span or a report is cleared of it."""
+"""What is secret in a text: credentials, tokens, passwords. What goes into a log, span or report is cleared of it."""
 
 from __future__ import annotations
 

@@ -88,10 +88,15 @@ def test_states_imports_neither_torch_nor_lifecycle_nor_structlog() -> None:
 def test_importing_lifecycle_needs_torch_transitions_and_structlog_only() -> None:
     """What is heavy is imported where it is used; structlog itself brings rich where it is installed."""
     needed = _imported_by("import torch, transitions, structlog")
-    imported = _imported_by("import lifecycle")
+    imported = _imported_by("import lifecycle; lifecycle.TrainerLifecycle")
 
     assert (imported - needed) & {*HEAVY, "msgspec", "psutil", "hypothesis", "pytest", "yaml"} == set()
     assert {"torch", "transitions", "structlog"} <= imported
+
+
+def test_importing_lifecycle_alone_brings_no_package() -> None:
+    """A public name brings them, when it is used: the doctor begins where one of them is broken."""
+    assert _imported_by("import lifecycle") & {"torch", "transitions", "structlog", "states", *HEAVY} == set()
 
 
 @pytest.mark.parametrize("package", ["states", "lifecycle"])

@@ -52,5 +52,10 @@ def _table(lines: list[Line]) -> Table:
     table = Table(Column("check", overflow="fold"), "status", "found", "what to do", title="What is usable here")
     for line in lines:
         status = Text(line.status.value, style=_COLOURS[line.status.value])
-        table.add_row(Text(line.check), status, Text(line.found), Text(line.todo or "-"))
+        table.add_row(_plain(line.check), status, _plain(line.found), _plain(line.todo or "-"))
     return table
+
+
+def _plain(text: str) -> Text:
+    """What a server, a package or a path says, without commands to the terminal."""
+    return Text("".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text))

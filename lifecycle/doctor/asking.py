@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import BoundedSemaphore
 from typing import Any, Final
 
-from lifecycle.audit.plain import redact
+from lifecycle.redaction import redact
 
 PROGRAMS: Final = Path(__file__).parent / "ask"
 ASK_S: Final = 120.0
@@ -26,8 +26,8 @@ class Answer:
     """What a program said.
 
     Attributes:
-        said: its JSON object, empty when it said none.
-        why: why it said none.
+        said: the last JSON object that it printed, empty when it printed none.
+        why: why it did not come to its end, or said none; empty when all is well.
     """
 
     said: Mapping[str, Any] = field(default_factory=dict)
@@ -54,27 +54,22 @@ def ask(
     try:
         with _at_once:
             done = _run(command, {**os.environ, **(env or {})}, timeout_s)
-    except subprocess.TimeoutExpired:
-        return Answer(why=f"it did not end within {timeout_s:g} s")
-    except OSError as error:
+    except subprocess.TimeoutExpired as late:
+        return Answer(_said(late.stdout), f"it did not end within {timeout_s:g} s")
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the environment or an argument
         return Answer(why=f"no process could be started: {error}")
+    said = _said(done.stdout)
     if done.returncode:
-        return Answer(why=f"{_ended(done.returncode)}: {_last_line(done.stderr)}".removesuffix(": "))
-    try:
-        said = json.loads(_last_line(done.stdout))
-    except ValueError:
-        said = None
-    return Answer(said) if isinstance(said, dict) else Answer(why="it gave no answer")
+        return Answer(said, f"{_ended(done.returncode)}: {_last_line(done.stderr)}".removesuffix(": "))
+    return Answer(said, "" if said else "it gave no answer")
 
 
-def _run(command: list[str], env: Mapping[str, str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], env: Mapping[str, str], timeout_s: float) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(  # noqa: S603 - a program of our own
         command,
         env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
-        errors="replace",
         timeout=timeout_s,
         check=False,
     )
@@ -85,6 +80,24 @@ def _ended(code: int) -> str:
     return f"its process was ended by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return redact(lines[-1]) if lines else ""
+def _said(printed: bytes | None) -> dict[str, Any]:
+    """The last object among what it printed; packages print what they like before and after it."""
+    for line in reversed((printed or b"").splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _last_line(printed: bytes) -> str:
+    lines = [line for line in printed.decode(errors="replace").splitlines() if line.strip()]
+    return shown(lines[-1]) if lines else ""
+
+
+def shown(text: str) -> str:
+    """What somebody else said, as it may be shown: on one line, not for ever, without secrets."""
+    line = redact(" ".join(text.split()))
+    return line if len(line) <= _WHY_CHARACTERS_MAX else f"{line[:_WHY_CHARACTERS_MAX]}..."

@@ -1,4 +1,7 @@
-"""All looks at once, each within its time, and none of them able to end the report."""
+"""All looks at once, each within its time, and none of them able to end the report.
+
+Nothing of this package imports another package before it is looked at: the broken one may be torch.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,17 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Final
 
-from lifecycle.audit.plain import redact
 from lifecycle.doctor import judge, look
 from lifecycle.doctor.judge_engine import CHECK as ENGINE
 from lifecycle.doctor.judge_engine import engine_line
 from lifecycle.doctor.lines import Line, Status
-from lifecycle.doctor.look_engine import engine
-from lifecycle.engines.adapter_files import SHARED_MEMORY
-from lifecycle.saver.tms import sets_expandable_segments
+from lifecycle.memory.environment import sets_expandable_segments
+from lifecycle.redaction import redact
 
 PACKAGES: Final = "packages"
 """What stands for all packages, if they cannot be looked at."""
 
-LOOK_S: Final = 300.0
+LOOK_S: Final = 480.0
 """A look that has not come to an end by then is given up."""
 
 Look = Callable[[], list[Line]]
@@ -64,7 +65,7 @@ def looks(asked: Asked) -> dict[str, Look]:
         "torch_memory_saver/hook": lambda: [judge.hook_line(look.hook())],
         "expandable_segments": _segments,
         "host_memory": lambda: judge.memory_lines(look.memory()),
-        "shared_memory": lambda: [judge.shared_memory_line(look.room(str(SHARED_MEMORY)))],
+        "shared_memory": lambda: [judge.shared_memory_line(look.room(look.SHARED_MEMORY))],
         "gloo": lambda: [judge.gloo_line(look.gloo())],
     }
     url, disk_dir, audit_dir = asked.engine_url, asked.disk_dir, asked.audit_dir
@@ -73,7 +74,7 @@ def looks(asked: Asked) -> dict[str, Look]:
     if audit_dir is not None:
         found["audit_dir"] = lambda: [judge.audit_line(look.audit_folder(audit_dir))]
     if url is not None:
-        found[ENGINE] = lambda: [engine_line(engine(url, asked.token))]
+        found[ENGINE] = lambda: _engine(url, asked.token)
     return found | {PACKAGES: _packages}
 
 
@@ -83,6 +84,12 @@ def _segments() -> list[Line]:
 
 def _packages() -> list[Line]:
     return [judge.package_line(one) for one in look.packages(look.requirements())]
+
+
+def _engine(url: str, token: str | None) -> list[Line]:
+    from lifecycle.doctor.look_engine import engine  # noqa: PLC0415 - brings torch, which may be what is broken
+
+    return [engine_line(engine(url, token))]
 
 
 def run(found: Mapping[str, Look], within_s: float) -> list[Line]:

@@ -47,7 +47,7 @@ def _numbers(release: str) -> tuple[int, ...]:
 
 def cuda_line(found: Cuda) -> Line:
     """A build of torch with CUDA, a driver, and a device that torch would use."""
-    torch = f"torch {found.torch}" + (f" for CUDA {found.build}" if found.build else "")
+    torch = f"torch {found.torch}".rstrip() + (f" for CUDA {found.build}" if found.build else "")
     arena = "without one use HostArena"
     if found.why:
         return Line("cuda", Status.BROKEN, f"{torch}: {found.why}", "see what the error names")

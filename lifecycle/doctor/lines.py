@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lifecycle.errors import ConfigError
-
 
 class Status(StrEnum):
     """How one thing stands."""
@@ -56,6 +54,8 @@ def wanting(lines: Sequence[Line], required: Iterable[str]) -> tuple[Line, ...]:
     known = {line.check for line in lines} | {line.check.split("/")[0] for line in lines}
     unknown = [name for name in names if name not in known]
     if unknown:
+        from lifecycle.errors import ConfigError  # noqa: PLC0415 - brings packages that may be what is broken
+
         told = ", ".join(sorted(known))
         raise ConfigError(f"there is no check {', '.join(map(repr, unknown))}; the checks are: {told}")
     return tuple(line for line in lines if line.status not in USABLE and any(_is_below(line, one) for one in names))

@@ -8,22 +8,24 @@ import resource
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-import torch
-
-from lifecycle.audit.plain import redact
-from lifecycle.doctor.asking import ask
+from lifecycle.doctor.asking import ASK_S, ask, shown
 from lifecycle.doctor.findings import UNLIMITED, AuditFolder, Cuda, Device, Gloo, Hook, Memory, Package, Room
 from lifecycle.memory import cgroup, host
-from lifecycle.saver.tms import is_preloaded
+from lifecycle.memory.environment import is_preloaded
 
 OURS: Final = "adapter-lifecycle"
-NOT_FOR_USERS: Final = frozenset({"test", "bench", "demo"})
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - it is looked at
+NOT_FOR_USERS: Final = frozenset({"test", "bench", "demo", "docs"})
+IMPORTS_S: Final = 2 * ASK_S
+"""All packages are imported within this, so that one that hangs leaves time for the others."""
+_NO_TIME: Final = "it was not tried: what was imported before it left no time"
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)\s*(?:>=\s*([\w.]+))?[^;]*(?:;.*extra\s*==\s*[\"']([\w-]+)[\"'])?")
 _MODULES: Final = {"megatron-core": "megatron.core", "pyyaml": "yaml", "opentelemetry-api": "opentelemetry.trace"}
 
@@ -47,14 +49,22 @@ def requirements() -> list[Package]:
     return list(found.values())
 
 
-def packages(found: Sequence[Package]) -> list[Package]:
-    """The same, with why they cannot be imported. If that process is ended by one, each is imported alone."""
+def packages(found: Sequence[Package], within_s: float = IMPORTS_S) -> list[Package]:
+    """The same, with why they cannot be imported. One that hangs, or ends its process, is one that cannot.
+
+    Args:
+        found: what is installed or not.
+        within_s: what has not been imported by then is said to be so.
+    """
     modules = [module for one in found if one.version and (module := _module(one)) not in sys.modules]
-    together = ask("importable", *modules)
-    answers = (
-        {module: ask("importable", module) for module in modules} if together.why else dict.fromkeys(modules, together)
-    )
-    why = {module: answer.why or redact(str(answer.said.get(module, ""))) for module, answer in answers.items()}
+    why, deadline = dict.fromkeys(modules, _NO_TIME), time.monotonic() + within_s
+    while modules and (left_s := deadline - time.monotonic()) > 0:
+        answer = ask("importable", *modules, timeout_s=min(ASK_S, left_s))
+        told = {module: shown(str(answer.said[module])) for module in modules if module in answer.said}
+        modules = [module for module in modules if module not in told]
+        if modules:  # the first of them is what it did not come back from
+            told[modules.pop(0)] = answer.why or "it ended the process"
+        why |= told
     return [replace(one, why=why.get(_module(one), "")) for one in found]
 
 
@@ -64,8 +74,10 @@ def _module(one: Package) -> str:
 
 def _version(name: str) -> str | None:
     try:
-        return metadata.version(name)
+        return metadata.version(name) or None
     except metadata.PackageNotFoundError:
+        return None
+    except Exception:  # noqa: BLE001 - a folder that an interrupted installation left behind
         return None
 
 
@@ -74,14 +86,14 @@ def cuda() -> Cuda:
     answer = ask("cuda", env={"PYTORCH_NVML_BASED_CUDA_CHECK": "1"})
     said = answer.said
     return Cuda(
-        torch=str(torch.__version__),
-        build=str(torch.version.cuda or ""),
+        torch=str(said.get("torch", "")),
+        build=str(said.get("build", "")),
         driver=str(said.get("driver", "")),
         runs=str(said.get("runs", "")),
         devices=tuple(Device(*one) for one in said.get("devices", ())),
         usable=int(said.get("usable", 0)),
         visible=os.environ.get("CUDA_VISIBLE_DEVICES"),
-        why=answer.why or str(said.get("why", "")),
+        why=answer.why or shown(str(said.get("why", ""))),
     )
 
 

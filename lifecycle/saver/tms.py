@@ -6,7 +6,6 @@ Written against torch_memory_saver 0.0.10. Importing this module loads neither t
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import weakref
 from contextlib import AbstractContextManager, nullcontext
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lifecycle.errors import ConfigError, SaverError
+from lifecycle.memory.environment import is_preloaded, sets_expandable_segments
 from lifecycle.saver.guards import check_folder
 from lifecycle.saver.protocol import Backup
 from lifecycle.saver.room import CarefulSaver
@@ -174,17 +174,6 @@ def _installed_version() -> str:
         return metadata.version("torch_memory_saver")
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-def sets_expandable_segments() -> str | None:
-    """The environment variable that sets ``expandable_segments``, None when none does."""
-    names = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-    return next((name for name in names if "expandable_segments:true" in os.environ.get(name, "").lower()), None)
-
-
-def is_preloaded() -> bool:
-    """Whether this process was started with the hook, and only once."""
-    return sum("torch_memory_saver" in path for path in os.environ.get("LD_PRELOAD", "").split(":")) == 1
 
 
 def _start(hook_mode: HookMode) -> tuple[Any, Any]:

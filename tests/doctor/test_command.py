@@ -52,6 +52,17 @@ def test_what_is_broken_and_nobody_asked_for_does_not_fail(asked: list[Asked]) -
         assert all(text in result.stdout for text in (line.check, line.status, line.found, line.todo))
 
 
+def test_what_others_say_gives_the_terminal_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine's version, say, is shown with its control characters as escapes."""
+    line = Line("engine", Status.OK, "vLLM \x1b]0;mine\x07 \u202e", "\x1b[2J")
+    monkeypatch.setattr(package, "examine", lambda _: [line])
+
+    result = _run()
+
+    assert not {"\x1b", "\x07", "\u202e"} & set(result.stdout)
+    assert r"vLLM \x1b]0;mine\x07 \u202e" in result.stdout
+
+
 def test_json_is_a_list_of_lines(asked: list[Asked]) -> None:
     """And nothing else is printed."""
     assert json.loads(_run("--json").stdout) == [line.told() for line in LINES]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -42,7 +43,7 @@ class Asks:
         self._answers = answers
         monkeypatch.setattr(look, "ask", self)
 
-    def __call__(self, *asked: str, env: dict[str, str] | None = None) -> Answer:
+    def __call__(self, *asked: str, env: dict[str, str] | None = None, timeout_s: float = 0.0) -> Answer:
         self.asked.append((asked, env or {}))
         return self._answers[asked[0]]
 
@@ -97,18 +98,65 @@ def test_packages_are_imported_in_another_process(monkeypatch: pytest.MonkeyPatc
     assert [one.name for one in found] == [one.name for one in PACKAGES]
 
 
-@pytest.mark.usefixtures("not_here")
-def test_a_package_that_ends_its_process_is_found_by_importing_each_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are not blamed."""
+BROKEN = {
+    "ends": "import os; os._exit(3)",
+    "hangs": "import time; time.sleep(600)",
+    "leaves": "raise SystemExit",
+    "noise": "print('{}'); print('[1'); print('noise', end='')",
+    "closes": "import os; os.close(1)",
+    "words": "raise OSError('lib.so: cannot open\\n' + 'why ' * 200)",
+    "well": "",
+}
 
-    def crashes(_: str, *modules: str) -> Answer:
-        if "ray" in modules:
-            return Answer(why="its process was ended by SIGSEGV")
-        return Answer(dict.fromkeys(modules, ""))
 
-    monkeypatch.setattr(look, "ask", crashes)
+def test_packages_that_end_or_hang_are_named_and_the_others_are_not_blamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In real processes: each that does not come back costs another one; what was imported before it stands."""
+    for name, text in BROKEN.items():
+        (tmp_path / f"broken_{name}.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(look, "ASK_S", 3.0)
+    names = [f"broken_{name}" for name in BROKEN]
 
-    assert [one.why for one in look.packages(PACKAGES)] == ["", "", "", "its process was ended by SIGSEGV"]
+    found = look.packages([Package(name, "", (), "1") for name in names])
+    why = {one.name.removeprefix("broken_"): one.why for one in found}
+
+    assert (why["closes"], why["noise"], why["well"]) == ("", "", "")
+    assert why["ends"] == "its process ended with 3"
+    assert why["hangs"] == "it did not end within 3 s"
+    assert why["leaves"].startswith("SystemExit")
+    assert why["words"].startswith("OSError: lib.so: cannot open why why")
+    assert len(why["words"]) < 320
+
+
+def test_what_could_not_be_tried_in_time_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not said to be well."""
+    Asks(monkeypatch, importable=Answer(why="it did not end within 1 s"))
+
+    (found,) = look.packages([Package("broken_else", "", (), "1")], within_s=0.0)
+
+    assert found.why == "it was not tried: what was imported before it left no time"
+
+
+def test_what_an_interrupted_installation_left_behind_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of metadata without any breaks no other line."""
+    (tmp_path / "no_such_package-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(metadata, "requires", lambda _: REQUIRES)
+
+    assert {one.name: one.version for one in look.requirements()}["no-such-package"] is None
+
+
+def test_no_package_is_imported_before_it_is_looked_at() -> None:
+    """The doctor itself needs none: any of them may be what is broken, torch first of all."""
+    program = "import sys, lifecycle.doctor; print(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    needed = {one.name.replace("-", "_") for one in look.requirements()}
+    assert needed & set(done.stdout.split()) == set()
 
 
 def test_a_module_that_cannot_be_imported_says_why() -> None:
@@ -119,14 +167,15 @@ def test_a_module_that_cannot_be_imported_says_why() -> None:
 
 def test_cuda_is_what_the_driver_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torch is told to ask the driver's books, which make no context."""
-    said = {"driver": "580.1", "runs": "13.0", "devices": [["H200", 140, 139]], "usable": 1}
+    driver = {"driver": "580.1", "runs": "13.0", "devices": [["H200", 140, 139]]}
+    said = {**driver, "torch": "2.13", "build": "13.0", "usable": 1}
     asks = Asks(monkeypatch, cuda=Answer(said))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
 
     found = look.cuda()
 
     assert (found.driver, found.runs, found.devices) == ("580.1", "13.0", (Device("H200", 140, 139),))
-    assert (found.usable, found.visible) == (1, "0")
+    assert (found.usable, found.visible, found.torch, found.build) == (1, "0", "2.13", "13.0")
     assert asks.asked == [(("cuda",), {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"})]
     Asks(monkeypatch, cuda=Answer(why="it did not end"))
     assert look.cuda().why == "it did not end"
@@ -225,6 +274,19 @@ def test_a_library_that_this_process_has_was_preloaded() -> None:
 
     assert hook_loads.loads(libc) == {"why": ""}
     assert "/no/such/library.so" in hook_loads.loads("/no/such/library.so")["why"]
+
+
+def test_a_torch_that_cannot_be_imported_takes_nothing_from_what_the_driver_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what is broken most often, and says why."""
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.13: cannot open shared object file')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    found = look.cuda()
+
+    assert found.why == "torch cannot be imported: OSError: libcudart.so.13: cannot open shared object file"
+    assert found.torch == ""
 
 
 def test_where_there_is_no_driver_there_are_no_devices() -> None:

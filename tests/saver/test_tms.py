@@ -140,6 +140,7 @@ except ConfigError as error:
         ("LD_PRELOAD", "", "configure_subprocess"),
         ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "unset it"),
         ("PYTORCH_ALLOC_CONF", "a:1,expandable_segments:True", "unset it"),
+        ("PYTORCH_ALLOC_CONF", "expandable_segments: True , a:1", "unset it"),
     ],
 )
 def test_an_environment_it_cannot_work_in_is_refused(

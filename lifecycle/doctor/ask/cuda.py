@@ -46,12 +46,15 @@ def _device(nvml: Any, index: int) -> tuple[str, int, int]:
     return name.value.decode(), memory.total, memory.free
 
 
-def usable() -> int:
-    """Devices that torch would use. It is told to ask NVML, not CUDA."""
-    import torch  # noqa: PLC0415 - what the driver says is worth having without it
-
-    return int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
+def from_torch() -> dict[str, Any]:
+    """Its version, the CUDA that it was built for, and devices that it would use. It is told to ask NVML, not CUDA."""
+    try:
+        import torch  # noqa: PLC0415 - what the driver says is worth having without it
+    except BaseException as error:  # noqa: BLE001 - whatever it raises
+        return {"why": f"torch cannot be imported: {type(error).__name__}: {error}"}
+    usable = int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
+    return {"torch": str(torch.__version__), "build": str(torch.version.cuda or ""), "usable": usable}
 
 
 if __name__ == "__main__":
-    print(json.dumps({**from_driver("libnvidia-ml.so.1"), "usable": usable()}))  # noqa: T201 - the answer
+    print(json.dumps({**from_driver("libnvidia-ml.so.1"), **from_torch()}))  # noqa: T201 - the answer
