@@ -7,6 +7,7 @@ from typing import Final
 
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import (
+    ACTOR,
     ADAPTER_PREFIX,
     BUFFERS,
     FROZEN_BASE,
@@ -22,6 +23,7 @@ from states import (
 from states.push_plan import in_order
 
 _E: Final = TrainerEvent
+_EVENTS: Final = frozenset(TrainerEvent)
 _STEPS: Final = frozenset({_E.BEGIN_STEP, _E.TRAINED})
 _ONLY: Final[dict[str, tuple[object, frozenset[str]]]] = {
     "step_differs": ((), frozenset({_E.TRAINED})),
@@ -46,10 +48,11 @@ class Asked:
     def see(self, seen: Seen) -> Found:
         """The facts of an event. Those of another call are gathered in full."""
         facts, record = seen.facts, seen.record
-        if facts is None or record["trigger"] not in frozenset(TrainerEvent):
+        if facts is None or record["trigger"] not in _EVENTS:
             return
-        for problem in (*_alone(facts, record["trigger"]), *_plan(facts), *_step(facts, record["trigger"]),
-                        *_room(facts), *_memory(facts, record["source"]), *_engines(facts)):  # fmt: skip
+        trigger, source = record["trigger"], record["source"]
+        for problem in (*_alone(facts, trigger), *_plan(facts), *_step(facts, trigger), *_room(facts, trigger),
+                        *_memory(facts, source), *_engines(facts)):  # fmt: skip
             yield Kind.FACTS, problem
         for one in facts.contents:
             for problem in _content(one, facts):
@@ -110,7 +113,7 @@ def _step(facts: Facts, trigger: str) -> Iterator[str]:
             yield f"step_frozen names {name}, which the step does not touch"
 
 
-def _room(facts: Facts) -> Iterator[str]:
+def _room(facts: Facts, trigger: str) -> Iterator[str]:
     for name in ("backup_need_bytes", "copy_need_bytes", "disk_need_bytes", "resume_need_bytes", "transport_bytes",
                  "active_tags", "paused_tags", "host_free_bytes", "disk_free_bytes", "device_free_bytes"):  # fmt: skip
         value: int | None = getattr(facts, name)
@@ -122,11 +125,17 @@ def _room(facts: Facts) -> Iterator[str]:
         yield "the disk was looked at, and nothing is to be written there"
     if facts.disk_problem and (facts.disk_free_bytes is not None or not facts.disk_is_real):
         yield "the disk cannot be used, and its room is told"
+    if facts.host_free_bytes is not None and not facts.copy_need_bytes and trigger != _E.OFFLOAD:
+        yield "the room on the host was looked at, and nothing is to be copied there"
     if bool(facts.transport_bytes) > bool(facts.transport_holders):
         yield "transport bytes are outstanding, and nobody holds them"
 
 
 def _memory(facts: Facts, source: str) -> Iterator[str]:
+    if not facts.gradients_kept and not facts.accumulated:
+        yield "gradients cannot be kept, and none are accumulated"
+    if facts.base_file_problem and all(one.file is None for one in facts.contents):
+        yield "the base file has a problem, and there is none"
     if source == TrainerState.FAULTED:
         return
     if source == TrainerState.AWAKE and (facts.paused_tags or facts.scratch_paused or facts.resume_need_bytes):
@@ -153,6 +162,9 @@ def _content(one: ContentFacts, facts: Facts) -> Iterator[str]:
         yield "its backup is retained, and it is paused"
     if one.saver is not None and one.live is not None and not one.retained:
         yield "it is live, and has a backup that is not retained"
+    present = one.saver if one.live is None else one.live
+    if facts.active_model == ACTOR and present not in (None, one.version):
+        yield f"version {present} lies there, it is of version {one.version}"
     served = (one.live, one.saver, one.file, *(held for tag, held in one.copies if tag not in one.borrowed))
     if one.unreadable and one.version in served:
         yield "its newest version can be read, and tensors of it cannot"

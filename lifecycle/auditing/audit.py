@@ -13,12 +13,14 @@ from lifecycle.auditing.chain import Chain
 from lifecycle.auditing.decisions import FactsReader, Verdicts
 from lifecycle.auditing.ends import Ends
 from lifecycle.auditing.engines import Engines
+from lifecycle.auditing.form import Form
+from lifecycle.auditing.kept import Kept
 from lifecycle.auditing.kinds import Check, Kind, Seen, Violation
 from lifecycle.auditing.leases import Leases
 from lifecycle.auditing.lines import Line, lines_of
 from lifecycle.auditing.memory import Bytes, Copies
 from lifecycle.auditing.ranks import Projected, compare
-from lifecycle.auditing.standing import Contents, Standing
+from lifecycle.auditing.standing import Standing
 from lifecycle.auditing.transitions import Pairs, States
 from lifecycle.auditing.versions import Versions
 
@@ -67,9 +69,10 @@ class _LogAudit:
         self._audited = audited
         self._chain = Chain()
         self._facts = FactsReader()
+        self._form = Form()
         self._checks: tuple[Check, ...] = (
             Pairs(), States(), Verdicts(), Versions(), Engines(), Bytes(), Copies(), Leases(), Asked(), Standing(),
-            Contents(), Ends(),
+            Kept(), Ends(),
         )  # fmt: skip
 
     def run(self) -> Iterator[Violation | Projected]:
@@ -120,6 +123,9 @@ class _LogAudit:
             return None, line.problem
         event = record["event"].removeprefix("lifecycle.")
         told: Mapping[str, Any] | None = record.get("facts")
+        problem = self._form.problem(record, told if is_whole(told) else None)
+        if problem:
+            return None, problem
         if event not in _HAVE_FACTS or told is None:  # version 1 tells none where nothing changed
             return Seen(record, event, None), ""
         if not is_whole(told):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final
 
+from lifecycle.audit.rotation import GZIP
 from lifecycle.auditing.kinds import Found, Kind
 from lifecycle.auditing.lines import Line
 
@@ -26,6 +28,7 @@ class Chain:
         self._owner: tuple[object, ...] | None = None
         self._open: dict[str, Any] | None = None
         self._torn: Line | None = None
+        self._file: Path | None = None
         self.is_broken = False
 
     def torn(self, line: Line) -> None:
@@ -39,8 +42,10 @@ class Chain:
         if self._torn is not None and not (is_opened and record.get("torn_bytes") == len(self._torn.text)):
             yield Kind.TORN, f"line {self._torn.number} before it is no record: {_shown(self._torn.text)}"
             self.is_broken = True
-        self._torn = None
+        torn, self._torn = self._torn, None
         sequence = record.get("sequence")
+        if self._file is None and not is_opened:
+            yield Kind.SESSION, "the log begins in the middle of a session"
         if self._sequence is None and is_opened and record.get("continues"):
             self._hash, self._sequence = str(record.get("last_hash")), _number(sequence) - 1
         yield from self._numbered(sequence)
@@ -48,6 +53,8 @@ class Chain:
         yield from self._owned(record, is_new=is_opened and not record.get("continues"))
         if is_opened:
             yield from self._session(record)
+            yield from self._said(record, line.file, is_torn=torn is not None)
+        self._file = line.file
         self._sequence, self._hash = _number(sequence), str(record.get("hash"))
         self._pend(record)
 
@@ -82,6 +89,17 @@ class Chain:
             yield Kind.SESSION, f"the session says that records {unfinished} have no end, it is {pending}"
         if self._sequence and not record.get("continues") and record.get("restart") is False:
             yield Kind.SESSION, "the session says that it is the first, and records stand before it"
+
+    def _said(self, record: dict[str, Any], file: Path, *, is_torn: bool) -> Found:
+        """What it says of the file before, and of what is torn."""
+        continues = record.get("continues")
+        if self._file is None and not continues and not is_torn and record.get("restart"):
+            yield Kind.SESSION, "the session says that others were before it, and it is the first"
+        if record.get("torn_bytes") and not is_torn and not (self._file is None and continues):
+            yield Kind.SESSION, "the session says that the line before it is torn, and there is none"
+        before = None if self._file is None else self._file.name.removesuffix(GZIP)
+        if continues and (self._file == file or before not in (None, continues) or record.get("sequence") == 1):
+            yield Kind.SESSION, f"the file says that it follows {continues}, it stands after {before}"
 
     def _pend(self, record: dict[str, Any]) -> None:
         event = record.get("event")

@@ -9,12 +9,19 @@ from typing import Any, Final
 from lifecycle.audit.facts import ENTRIES, value_of
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import Facts, TrainerEvent, TrainerState, decide_reads
+from states.guards_snapshots import SnapshotCall
 from states.replay import Told, decide_again, difference
 
 _DECIDED: Final = frozenset({"began", "refused", "unchanged"})
 _EVENTS: Final = frozenset(TrainerEvent)
 _BY_HAND: Final = frozenset({"a-step-is-open", "no-checkpoint-is-loaded"})
 """Refusals of calls around a step: they are asked before the event is decided, and tell this one verdict alone."""
+
+CALLS: Final = frozenset(
+    {*SnapshotCall, "accumulated", "adopt_versions", "handoff", "live", "prepare_optimizer", "reference",
+     "save_checkpoint", "weights"}
+)  # fmt: skip
+"""Calls that are no events and may be refused."""
 
 
 class FactsReader:
@@ -67,6 +74,8 @@ class Verdicts:
             wrong = difference(decide_again(TrainerState(record["source"]), TrainerEvent(trigger), seen.facts), told)
         if wrong:
             yield Kind.VERDICT, f"{trigger}: {wrong}"
+        elif seen.event == "refused" and record["remedy"] != _remedy(record["verdicts"]):
+            yield Kind.VERDICT, f"{trigger}: the remedy is not that of the verdicts that fail"
 
     def end(self) -> Found:
         """Decisions need no end."""
@@ -87,6 +96,11 @@ def _told(seen: Seen) -> Told:
     return Told(seen.event, record["edge"], record["target"], verdicts, reads, record["rank"])
 
 
+def _remedy(verdicts: list[dict[str, Any]]) -> str:
+    told = (one.get("remedy", "") for one in verdicts if not one["holds"])
+    return "; ".join(dict.fromkeys(one for one in told if one))
+
+
 def _is_by_hand(record: Mapping[str, Any]) -> bool:
     verdicts = record["verdicts"]
     return record["edge"] == "" and len(verdicts) == 1 and verdicts[0]["name"] in _BY_HAND
@@ -94,6 +108,8 @@ def _is_by_hand(record: Mapping[str, Any]) -> bool:
 
 def _call_difference(record: Mapping[str, Any], facts: Facts) -> str:
     """A call that is no event: what it was asked with is not on the record, so only what facts say can be compared."""
+    if record["trigger"] not in CALLS | _EVENTS:
+        return "there is no such call"
     failed = {one["name"] for one in record["verdicts"] if not one["holds"]}
     if not failed:
         return "it is refused, and no verdict fails"

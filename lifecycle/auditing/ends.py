@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from lifecycle.auditing.kinds import Found, Kind, Seen
-from states import FROZEN_BASE, Effect, Facts, TrainerEvent, adapter_group
+from states import FROZEN_BASE, Effect, Facts, TrainerEvent, TrainerState, adapter_group
 from states.replay import EDGES
 
 _E: Final = TrainerEvent
@@ -42,29 +42,48 @@ class Ends:
     def __init__(self) -> None:
         self._facts: Facts | None = None
         self._held: _Held | None = None
+        self._awake_bytes: int | None = None
 
     def see(self, seen: Seen) -> Found:
         """Facts, or an end."""
         record = seen.record
         if seen.facts is not None:
             self._facts = seen.facts
+            yield from self._to_resume(record, seen.facts)
         elif seen.event in {"moved", "failed"}:
             yield from _kinds(record)
             if seen.event == "moved" and self._facts is not None:
                 yield from self._done(record, self._facts)
-            self._held = record["held"]
+            self._hold(record)
+        elif record.get("note") == "gradients and moments were placed":
+            self._awake_bytes = None
         elif seen.event == "opened" and not record.get("continues"):
             self.forget()
+
+    def _hold(self, record: Mapping[str, Any]) -> None:
+        self._held = record["held"]
+        if record["target"] == TrainerState.AWAKE:
+            self._awake_bytes = _own(record["held"], "device", f"{record['model']}/")
+
+    def _to_resume(self, record: Mapping[str, Any], facts: Facts) -> Found:
+        """What is not on the device, of what is when the trainer is awake, has to be resumed."""
+        if self._held is None or self._awake_bytes is None or record["source"] == TrainerState.FAULTED:
+            return
+        gone = self._awake_bytes - _own(self._held, "device", f"{record['model']}/")
+        if facts.resume_need_bytes != gone:
+            yield Kind.FACTS, f"{facts.resume_need_bytes} bytes have to be resumed, {gone} are not on the device"
 
     def _done(self, record: Mapping[str, Any], facts: Facts) -> Found:
         trigger, details = record["trigger"], record["details"]
         if trigger == _E.RECONCILE_ADAPTERS:
             yield from _reconciled(details, facts)
         elif trigger == _E.TRAINED:
-            told = {*details.get("versions", {})}
+            told = {*details["versions"]}
             wanted = {*facts.touched} - ({FROZEN_BASE} - told)
             if told != wanted:
                 yield Kind.EFFECTS, f"versions are told of {_named(told)}, the step touches {_named(wanted)}"
+        elif trigger == _E.SLEEP and _is_twice(details["paused"]):
+            yield Kind.EFFECTS, "a tag was paused twice"
         elif trigger == _E.OFFLOAD and self._held is not None:
             yield from _offloaded(record, facts, self._held)
         elif trigger == _E.WAKE_UP and self._held is not None:
@@ -80,7 +99,7 @@ class Ends:
 
     def forget(self) -> None:
         """Ends are compared with the next facts."""
-        self._facts = self._held = None
+        self._facts = self._held = self._awake_bytes = None
 
 
 def _kinds(record: Mapping[str, Any]) -> Found:
@@ -93,22 +112,22 @@ def _kinds(record: Mapping[str, Any]) -> Found:
 
 
 def _reconciled(details: Mapping[str, Any], facts: Facts) -> Found:
-    loaded, retired = details.get("loaded", []), details.get("retired", [])
+    loaded, retired = details["loaded"], details["retired"]
     left = {one["name"] if isinstance(one, dict) else one for one in details.get("failed", ())}
-    if len({*loaded}) != len(loaded) or {*loaded} | left != {*facts.to_load} | left or {*loaded} & left:
+    if loaded != [one for one in facts.to_load if one in loaded] or {*loaded} | left != {*facts.to_load} | left:
         yield Kind.EFFECTS, f"{_named(loaded)} were loaded, {_named(facts.to_load)} were to be"
-    if len({*retired}) != len(retired) or {*retired} | left != {*facts.to_retire} | left:
+    if _is_twice(retired) or {*retired} | left != {*facts.to_retire} | left:
         yield Kind.EFFECTS, f"{_named(retired)} were retired, {_named(facts.to_retire)} were to be"
-    told = details.get("versions", {}).keys()
+    told = details["versions"].keys()
     if told != {adapter_group(one) for one in loaded}:
         yield Kind.EFFECTS, f"versions are told of {_named(told)}, loaded were {_named(loaded)}"
-    if not {*details.get("dropped_gradients_of", ())} <= {*facts.accumulated}:
+    if not {*details["dropped_gradients_of"]} <= {*facts.accumulated}:
         yield Kind.EFFECTS, "gradients were dropped that were not accumulated"
 
 
 def _offloaded(record: Mapping[str, Any], facts: Facts, before: _Held) -> Found:
-    paused, held, own = record["details"].get("paused", ()), record["held"], f"{record['model']}/"
-    if len({*paused}) != len(paused) or len(paused) != facts.active_tags:
+    paused, held, own = record["details"]["paused"], record["held"], f"{record['model']}/"
+    if _is_twice(paused) or len(paused) != facts.active_tags:
         yield Kind.EFFECTS, f"{len(paused)} tag(s) were paused, {facts.active_tags} were active"
     yield from _summed(record, "backup", (before.get("device", {}).get(tag, 0) for tag in paused if _has(held, tag)))
     for place, need in (("saver_host", facts.backup_need_bytes), ("saver_disk", facts.disk_need_bytes)):
@@ -119,10 +138,10 @@ def _offloaded(record: Mapping[str, Any], facts: Facts, before: _Held) -> Found:
 
 def _woken(record: Mapping[str, Any], facts: Facts, before: _Held) -> Found:
     details, held = record["details"], record["held"].get("device", {})
-    resumed, scratch = details.get("resumed", ()), details.get("resumed_scratch", ())
-    if len({*resumed}) != len(resumed) or len(resumed) != facts.paused_tags:
+    resumed, scratch = details["resumed"], details["resumed_scratch"]
+    if _is_twice(resumed) or len(resumed) != facts.paused_tags:
         yield Kind.EFFECTS, f"{len(resumed)} tag(s) were resumed, {facts.paused_tags} were paused"
-    if len({*scratch}) != len(scratch) or bool(scratch) > facts.scratch_paused:
+    if _is_twice(scratch) or bool(scratch) > facts.scratch_paused:
         yield Kind.EFFECTS, f"{_named(scratch)} were resumed, and were not paused or stand there twice"
     yield from _summed(record, "restore", (held.get(tag, 0) for tag in resumed if _has(before, tag)))
     taken = sum(held.get(tag, 0) for tag in (*resumed, *scratch))
@@ -142,6 +161,10 @@ def _has(held: _Held, tag: str) -> bool:
 
 def _own(held: _Held, place: str, prefix: str) -> int:
     return sum(size for tag, size in held.get(place, {}).items() if tag.startswith(prefix))
+
+
+def _is_twice(names: Collection[str]) -> bool:
+    return len({*names}) != len(names)
 
 
 def _named(names: Iterable[str]) -> str:

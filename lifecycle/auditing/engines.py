@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import EngineFacts, Facts, TrainerEvent
+
+_OUTCOME: Final = frozenset(
+    {"engine", "committed", "sent", "unloaded", "moved_bytes", "instance_id", "verified", "error"}
+)
 
 
 class Engines:
@@ -14,6 +19,7 @@ class Engines:
     def __init__(self) -> None:
         self._pushed: dict[tuple[str, str], set[int]] = {}
         self._met: set[str] = set()
+        self._instances: dict[str, str] = {}
         self._facts: Facts | None = None
         self._is_from_start = False
 
@@ -30,7 +36,11 @@ class Engines:
                 yield from self._holds(engine, seen.facts)
         elif seen.event in {"moved", "failed"} and record["trigger"] == TrainerEvent.UPDATE_WEIGHTS:
             told = record["details"].get("engines", {}) if seen.event == "moved" else record.get("engines", {})
-            yield from self._sent(told if isinstance(told, dict) else {}, is_whole=seen.event == "moved")
+            outcomes = told if isinstance(told, dict) else {}
+            yield from self._sent(outcomes, is_whole=seen.event == "moved")
+            moved = sum(one.get("moved_bytes", 0) for one in outcomes.values())
+            if moved != record["moved"].get("sync", 0):
+                yield Kind.EFFECTS, f"engines were sent {moved} bytes, moved were {record['moved'].get('sync', 0)}"
 
     def _holds(self, engine: EngineFacts, facts: Facts) -> Found:
         if engine.unknown or engine.fenced:
@@ -56,21 +66,25 @@ class Engines:
             if engine is None:
                 yield Kind.ENGINE, f"{name} was sent something, and was not asked what it holds"
                 continue
-            sent = outcome.get("sent", [])
-            never = [group for group in sent if group not in versions]
-            if never:
-                yield Kind.ENGINE, f"{name} was sent {', '.join(never)}, which the trainer does not have"
-            elif not set(sent) <= set(engine.stale):
-                yield Kind.ENGINE, f"{name} was sent {sent}, and lacked {list(engine.stale)}"
-            if outcome.get("committed"):
-                if set(sent) != set(engine.stale):
-                    yield Kind.ENGINE, f"{name} is said to be current, it lacked {list(engine.stale)} and got {sent}"
+            for problem in _groups(outcome, engine, versions):
+                yield Kind.ENGINE, f"{name} {problem}"
+            for problem in (*_form(name, outcome), *self._instance(engine, outcome, len(versions))):
+                yield Kind.EFFECTS, f"{name}: {problem}"
+            if outcome["committed"]:
                 for group, version in versions.items():
                     self._pushed.setdefault((name, group), set()).add(version)
                 self._met.add(name)
         left = sorted(one.name for one in facts.engines if (one.stale or one.extra) and one.name not in told)
         if is_whole and left:
             yield Kind.ENGINE, f"nothing is told of what was sent to {', '.join(left)}"
+
+    def _instance(self, engine: EngineFacts, outcome: Mapping[str, Any], groups: int) -> Iterator[str]:
+        """Another instance than the one that was confirmed last lacks everything."""
+        instance, known = outcome["instance_id"], self._instances.get(engine.name)
+        if instance and known not in (None, instance) and len(engine.stale) != groups:
+            yield f"{instance} was sent {list(engine.stale)}, {known} was confirmed"
+        if outcome["committed"]:
+            self._instances[engine.name] = instance
 
     def end(self) -> Found:
         """Engines need no end."""
@@ -80,4 +94,35 @@ class Engines:
         """What engines say next is believed."""
         self._pushed.clear()
         self._met.clear()
+        self._instances.clear()
         self._facts, self._is_from_start = None, False
+
+
+def _groups(outcome: Mapping[str, Any], engine: EngineFacts, versions: Mapping[str, int]) -> Iterator[str]:
+    """Groups that were sent, against those that it lacked."""
+    sent, unloaded = outcome["sent"], outcome["unloaded"]
+    never = [group for group in sent if group not in versions]
+    if never:
+        yield f"was sent {', '.join(never)}, which the trainer does not have"
+    elif sent != [one for one in engine.stale if one in sent]:
+        yield f"was sent {sent}, and lacked {list(engine.stale)}"
+    elif outcome["committed"] and len(sent) != len(engine.stale):
+        yield f"is said to be current, it lacked {list(engine.stale)} and got {sent}"
+    if unloaded != [one for one in engine.extra if one in unloaded]:
+        yield f"has unloaded {unloaded}, and was to unload {list(engine.extra)}"
+    elif outcome["committed"] and len(unloaded) != len(engine.extra):
+        yield f"is said to be current, it was to unload {list(engine.extra)} and unloaded {unloaded}"
+
+
+def _form(name: str, outcome: Mapping[str, Any]) -> Iterator[str]:
+    """What an outcome says of itself."""
+    if outcome.keys() != _OUTCOME or outcome["engine"] != name:
+        yield f"its outcome is one of {outcome.get('engine')}, with {', '.join(sorted(outcome))}"
+    if outcome["committed"] is bool(outcome["error"]):
+        yield f"it is {'' if outcome['committed'] else 'not '}committed, and the error is {outcome['error']!r}"
+    if outcome["moved_bytes"] < 0:
+        yield f"it was sent {outcome['moved_bytes']} bytes"
+    if {*outcome["verified"]} != ({*outcome["sent"]} if outcome["committed"] else set()):
+        yield f"{', '.join(outcome['verified']) or 'nothing'} was verified, sent was {outcome['sent']}"
+    if outcome["committed"] and not outcome["instance_id"]:
+        yield "no instance of it has committed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lifecycle.audit.chain import SCHEMA
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import TrainerState
 from states.replay import EDGES
@@ -29,7 +30,8 @@ class Pairs:
         if seen.event == "opened":
             if not record.get("continues"):
                 yield from self.end()
-                self.forget()
+                self._number = 0 if record["schema"] == SCHEMA else None  # one of version 1 may begin later
+                self._open = None
         elif seen.event in _DECIDED:
             yield from self.end()
             if self._number is not None and number != self._number + 1:

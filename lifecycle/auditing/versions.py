@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from lifecycle.audit.chain import SCHEMA
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import BUFFERS, OFFLOADED, Facts, Source, TrainerEvent, TrainerState, adapter_group
 from states.sources import decide_reads
@@ -29,6 +30,7 @@ class Versions:
         self._newest: int | None = None
         self._facts: Facts | None = None
         self._told: dict[str, int] = {}
+        self._is_first = False
 
     def see(self, seen: Seen) -> Found:
         """Facts, the end of a transition, or a note."""
@@ -36,6 +38,7 @@ class Versions:
         if seen.event == "opened":
             if not record.get("continues"):
                 self.forget()
+                self._is_first = record["schema"] == SCHEMA
         elif seen.facts is not None:
             yield from self._told_by_facts(seen.facts)
             yield from _reads(seen)
@@ -72,6 +75,9 @@ class Versions:
     def _moved(self, record: dict[str, Any]) -> Found:
         changed, facts, trigger = record["versions"], self._facts, record["trigger"]
         known = None if self._known is None else dict(self._known)
+        if self._is_first and record.get("checkpoint") != changed:
+            yield Kind.VERSION, "the first end of a session tells other versions as all than as changed"
+        self._is_first = False
         if known is not None and facts is not None:
             yield from self._changed(known, changed, trigger, facts)
             known = {group: one for group, one in (known | changed).items() if one is not None}
@@ -99,6 +105,7 @@ class Versions:
         told = {key: one for key, one in versions.items() if isinstance(one, int)} if isinstance(versions, dict) else {}
         self._rise(told.values())
         if note in _TELLS_ALL:
+            self._is_first = False
             self._known = told
         elif note == _ABORTED and self._known is not None:
             self._known = self._known | told
@@ -115,6 +122,7 @@ class Versions:
     def forget(self) -> None:
         """The next facts are believed."""
         self._known = self._newest = self._facts = None
+        self._is_first = False
 
 
 def _may_change(trigger: str, group: str, facts: Facts) -> bool:

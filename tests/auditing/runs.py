@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ import torch
 from lifecycle import HostArena, TrainerState
 from lifecycle.audit import AuditLog
 from lifecycle.errors import LifecycleError
+from lifecycle.transition.records import LogStanding
 from lifecycle.weights.leases import WeightLease
 from states import ACTOR, Strategy, Verify
 from tests.lifecycle.injector import Injector
@@ -26,7 +28,9 @@ KINDS = ("error", "interrupt", "ENOSPC", "EIO", "out of memory")
 
 def record(world: World, log: AuditLog) -> None:
     """The trainer's records go into this log from now on, as if it had begun with it."""
-    world.trainer._runner.recorder._audit = log
+    recorder = world.trainer._runner.recorder
+    recorder._audit = log
+    recorder.go_on(LogStanding(0, {}, sys.maxsize))
 
 
 class Run:

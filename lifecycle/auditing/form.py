@@ -1,0 +1,98 @@
+"""The form of a record where its schema leaves it open: a time that is none, facts and totals that are not whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from itertools import chain, repeat
+from typing import Any, Final, get_type_hints
+
+import msgspec
+
+from states import ContentFacts, EngineFacts, Facts, LeaseFacts
+
+_KINDS: Final = {"contents": ContentFacts, "engines": EngineFacts, "leases": LeaseFacts}
+_SCOPES: Final = {"shared": frozenset(Facts().shared()), "local": frozenset(Facts().local())}
+_TOLD: Final = frozenset({*_SCOPES, "since"})
+
+
+def _struct(name: str, kind: type, names: Iterable[str]) -> type[msgspec.Struct]:
+    hints = get_type_hints(kind)
+    return msgspec.defstruct(name, [(one, hints[one]) for one in names])
+
+
+_PLAIN: Final = {scope: _struct(scope, Facts, sorted(names - _KINDS.keys())) for scope, names in _SCOPES.items()}
+"""The facts of a scope that are no lists of entries: those are looked at one by one, and each of them once."""
+_ENTRY: Final = {
+    name: (frozenset(one.name for one in fields(kind)), _struct(name, kind, [one.name for one in fields(kind)]))
+    for name, kind in _KINDS.items()
+}
+_PLACES: Final = frozenset(
+    {"device", "saver_host", "saver_disk", "base_file", "snapshots", "kept_gradients", "transport", "moved"}
+)
+
+
+class Form:
+    """Looks at each record for itself. Entries of facts that records share are looked at once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[Any]] = {}
+
+    def problem(self, record: Mapping[str, Any], facts: Mapping[str, Any] | None) -> str:
+        """Why it is no record, empty where it is one.
+
+        Args:
+            record: as it was read.
+            facts: its facts, whole; None where it has none.
+        """
+        if not _is_time(record.get("time")):
+            return f"its time is {record.get('time')!r}, which is no time in UTC"
+        totals = record.get("bytes")
+        if isinstance(totals, dict) and record["event"] != "lifecycle.noted":
+            if totals.keys() != _PLACES:
+                return f"its bytes are of {', '.join(sorted(totals))}, places are {', '.join(sorted(_PLACES))}"
+            if min(totals.values()) < 0:
+                return "its bytes are less than none"
+        try:
+            return "" if facts is None else self._of_facts(facts)
+        except (msgspec.ValidationError, AttributeError) as error:
+            return f"its facts are none: {error}"
+
+    def _of_facts(self, facts: Mapping[str, Any]) -> str:
+        strange = {*facts, *getattr(facts, "written", ())} - _TOLD
+        if strange:
+            return f"its facts hold {', '.join(sorted(strange))}"
+        for scope, names in _SCOPES.items():
+            told = facts.get(scope, {})
+            if told.keys() != names:
+                return f"its {scope} facts are not all there, or others are"
+            msgspec.convert(told, _PLAIN[scope])
+            for name in names & _KINDS.keys():
+                self._look(name, told[name])
+        return ""
+
+    def _look(self, name: str, entries: list[Any]) -> None:
+        """Entries that did not stand there before.
+
+        Raises:
+            msgspec.ValidationError: one of them has other fields, or of other types.
+        """
+        before = self._seen.get(name, [])
+        if entries is before:
+            return
+        names, kind = _ENTRY[name]
+        for one, held in zip(entries, chain(before, repeat(None)), strict=False):
+            if one is held:
+                continue
+            msgspec.convert(one, kind)
+            if one.keys() != names:
+                raise msgspec.ValidationError(f"an entry of {name} has {', '.join(sorted(one.keys() - names))}")
+        self._seen[name] = entries
+
+
+def _is_time(told: object) -> bool:
+    try:
+        return isinstance(told, str) and datetime.fromisoformat(told).utcoffset() == UTC.utcoffset(None)
+    except ValueError:
+        return False
