@@ -25,8 +25,8 @@ THEIR_CLASSES: Final = {
 """Of Python, PyTorch, vLLM and the frameworks that a page compares with."""
 
 THEIR_CALLS: Final = {
-    "GPUState", "_maybe_get_cpu_backup", "clone", "exit", "help", "prepare_for_generation", "start_param_sync",
-    "swap_to", "sync_weights", "to", "zero_grad",
+    "GPUState", "_maybe_get_cpu_backup", "clone", "configure_subprocess", "empty_cache", "exit", "help",
+    "prepare_for_generation", "start_param_sync", "swap_to", "sync_weights", "to", "zero_grad",
 }  # fmt: skip
 
 THEIR_OPTIONS: Final = {
