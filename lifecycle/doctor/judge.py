@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from typing import Final
 
 from lifecycle.doctor.findings import UNLIMITED, AuditFolder, Cuda, Gloo, Hook, Memory, Package, Room
@@ -11,6 +12,9 @@ from lifecycle.doctor.lines import Line, Status
 GIB: Final = 2**30
 LOW_BYTES: Final = GIB
 """Less than this is hardly a model's adapters, let alone a base."""
+
+FULL_BYTES: Final = 2**20
+"""Less than this is none: not even a header fits."""
 
 _LIBRARIES: Final = ("libcuda.so", "libcudart.so", "could not detect CUDA runtime")
 _RELEASE: Final = re.compile(r"\d+(?:\.\d+)*")
@@ -139,6 +143,8 @@ def disk_line(found: Room) -> Line:
         return Line("disk_dir", Status.WARNING, f"{told}, in memory (tmpfs)", todo)
     low = found.free_bytes < LOW_BYTES
     todo = "free room, and remove files of earlier runs with adapter-lifecycle clean" if low else ""
+    if found.free_bytes < FULL_BYTES:
+        return Line("disk_dir", Status.BROKEN, f"{told}: it is full", todo)
     return Line("disk_dir", Status.WARNING if low else Status.OK, told, todo)
 
 
@@ -151,7 +157,9 @@ def audit_line(found: AuditFolder) -> Line:
     told = f"{found.path} has the mode {found.mode:04o}"
     if not found.is_ours or found.mode & 0o022:
         whose = "" if found.is_ours else " and is another user's"
-        return Line("audit_dir", Status.BROKEN, f"{told}{whose}: others may change logs", f"chmod 700 {found.path}")
+        is_shared = not found.is_ours or found.mode & stat.S_ISVTX  # such as /tmp: its mode is as it has to be
+        todo = "name a folder of your own below it, which is made 0700" if is_shared else f"chmod 700 {found.path}"
+        return Line("audit_dir", Status.BROKEN, f"{told}{whose}: others may change logs", todo)
     if found.open_files:
         names = ", ".join(found.open_files)
         return Line("audit_dir", Status.WARNING, f"{told}; others may read or write {names}", "chmod 600 the logs")

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lifecycle.doctor.findings import Engine
 from lifecycle.doctor.judge_engine import ENDPOINTS
-from lifecycle.errors import ConfigError, EngineError
+from lifecycle.errors import ConfigError, EngineError, EngineRefused
 
 if TYPE_CHECKING:
     from lifecycle.engines.http import EngineHttp
 
 CALL_S: Final = 10.0
+_NOTHING: Final = "/adapter-lifecycle/nothing-is-here"
+_WANTS_A_TOKEN: Final = (401, 403)
+_REDIRECTS: Final = range(300, 400)
 _TELLS_SGLANG: Final = "/release_memory_occupation"
 _TELLS_VLLM: Final = "/version"
 
@@ -34,6 +37,9 @@ def engine(url: str, token: str | None) -> Engine:
 
 def _asked(http: EngineHttp) -> Engine:
     try:
+        why = _answers_anything(http)
+        if why:
+            return Engine(http.url, why=why)
         kind = "SGLang" if http.has(_TELLS_SGLANG) else "vLLM" if http.has(_TELLS_VLLM) else ""
         if not kind:
             return Engine(http.url)
@@ -41,6 +47,19 @@ def _asked(http: EngineHttp) -> Engine:
     except EngineError as error:
         return Engine(http.url, why=error.why)
     return (_sglang if kind == "SGLang" else _vllm)(http, missing)
+
+
+def _answers_anything(http: EngineHttp) -> str:
+    """Why nothing follows from what there is: asked for what no server has, it does not say that it has it not."""
+    try:
+        http.get(_NOTHING)
+    except EngineRefused as error:
+        if error.status in _WANTS_A_TOKEN:
+            return f"it wants a token ({error.status}); set ADAPTER_LIFECYCLE_ENGINE_TOKEN"
+        if error.status in _REDIRECTS:
+            return f"it answers {error.status}, look elsewhere; name the URL of the server itself"
+        return ""
+    return "it answers whatever it is asked, and so is neither vLLM nor SGLang"
 
 
 def _vllm(http: EngineHttp, missing: tuple[str, ...]) -> Engine:

@@ -252,6 +252,9 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None, tuple[str, ...]]:
         raise ConfigError("the engine's URL cannot be read; give http://HOST:PORT") from None
     _need(parts.scheme in {"http", "https"} and bool(parts.hostname), "the engine's URL is not http://HOST:PORT")
     _need(not parts.query and not parts.fragment, "the engine's URL has a query or fragment; leave it away")
+    _need(
+        url.isprintable() and _is_host(str(parts.hostname)), "the engine's URL has characters or a host that none has"
+    )
     host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
     netloc = host if port is None else f"{host}:{port}"
     plain = urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
@@ -261,6 +264,14 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None, tuple[str, ...]]:
     sent = base64.b64encode(f"{user}:{password}".encode()).decode()
     key = () if password else (user, parts.username or "")  # a name without a password is the secret itself
     return plain, (user, password), (sent, password, parts.password or "", *key)
+
+
+def _is_host(name: str) -> bool:
+    """Whether a name can be looked up; what the system says otherwise is no error of the connection."""
+    try:
+        return name.encode("idna") != b"" and " " not in name
+    except UnicodeError:
+        return False
 
 
 def _bearer(token: str | None) -> dict[str, str]:

@@ -157,7 +157,8 @@ def test_a_disk_directory_is_a_real_disk_with_room() -> None:
     """One in memory takes what it was to give back."""
     assert _is(disk_line(Room("/d", "", True, 9 * GIB, 9 * GIB)), Status.OK, "9.0 of 9.0 GiB free")
     assert _is(disk_line(Room("/d", "", False, 9 * GIB, 9 * GIB)), Status.WARNING, "tmpfs", "directory on a disk")
-    assert _is(disk_line(Room("/d", "", True, 9 * GIB, 10)), Status.WARNING, "0.0 of 9.0", "adapter-lifecycle clean")
+    assert _is(disk_line(Room("/d", "", True, 9 * GIB, 2**20)), Status.WARNING, "0.0 of 9.0", "adapter-lifecycle clean")
+    assert _is(disk_line(Room("/d", "", True, 9 * GIB, 10)), Status.BROKEN, "it is full", "adapter-lifecycle clean")
     assert _is(disk_line(Room("/d", "/d is not writable")), Status.BROKEN, "not writable", "may write")
 
 
@@ -168,7 +169,8 @@ def test_a_disk_directory_is_a_real_disk_with_room() -> None:
         (AuditFolder("/a", False), Status.OK, "is made, 0700", ""),
         (AuditFolder("/a", True, "/a is not writable"), Status.BROKEN, "not writable", "may write"),
         (AuditFolder("/a", True, mode=0o777), Status.BROKEN, "0777: others may change", "chmod 700 /a"),
-        (AuditFolder("/a", True, is_ours=False), Status.BROKEN, "another user's", "chmod 700 /a"),
+        (AuditFolder("/a", True, is_ours=False), Status.BROKEN, "another user's", "a folder of your own"),
+        (AuditFolder("/tmp", True, mode=0o1777), Status.BROKEN, "1777: others may change", "a folder of your own"),  # noqa: S108
         (AuditFolder("/a", True, open_files=("r.jsonl",)), Status.WARNING, "read or write r.jsonl", "chmod 600"),
         (AuditFolder("/a", True, mode=0o755), Status.WARNING, "0755: others may list", "chmod 700 /a"),
     ],

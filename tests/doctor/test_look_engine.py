@@ -34,6 +34,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, answers: Mapping[str, Any], has: tuple[str, ...] = (), status: int = 200) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers, self.has, self.status = dict(answers), {*answers, *has}, status
+        self.says: int | None = None
         self.methods: set[str] = set()
         self.tokens: set[str | None] = set()
         self.url = f"http://127.0.0.1:{self.server_port}"
@@ -46,6 +47,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(405 if self._path() in self.server.has else 404, {"detail": "no"})
 
     def do_GET(self) -> None:
+        if self.server.says is not None:
+            self._answer(self.server.says, {})
+            return
         found = self.server.answers.get(self._path())
         self._answer(404 if found is None else self.server.status, found)
 
@@ -177,6 +181,27 @@ def test_another_server_is_no_engine(serve: Any) -> None:
     assert engine(server.url, None) == Engine(server.url)
 
 
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (200, "it answers whatever it is asked"),
+        (401, "it wants a token (401); set ADAPTER_LIFECYCLE_ENGINE_TOKEN"),
+        (403, "it wants a token (403)"),
+        (307, "it answers 307, look elsewhere"),
+    ],
+)
+def test_who_answers_every_path_alike_is_not_taken_for_an_engine(serve: Any, status: int, why: str) -> None:
+    """Nothing follows from what it has; what is in the way is said."""
+    server = serve({}, (*ENDPOINTS["SGLang"], *ENDPOINTS["vLLM"]))
+    server.says = status
+
+    line = engine_line(engine(server.url, None))
+
+    assert line.status is Status.BROKEN
+    assert line.found.startswith(f"{server.url}: {why}")
+    assert "SGLang at" not in line.found
+
+
 def test_an_engine_that_fails_says_how(serve: Any) -> None:
     """Its answer is an error."""
     found = engine(serve(_vllm(), ENDPOINTS["vLLM"], status=500).url, None)
@@ -197,13 +222,20 @@ def test_nobody_is_there_and_no_credentials_are_told(serve: Any) -> None:
     assert "hunter2" not in f"{found} {engine_line(found)}"
 
 
-@pytest.mark.parametrize("url", ["", "ftp://host", "http://user:hunter2@host:port"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("", "ftp://host", "http://user:hunter2@host:port", "http://user:hunter2/@host:1", "http://[::1"),
+        *("http://a b:1", "http://a\x00:1", "http://host:1/\x1b[2J", f"http://{'a' * 300}:1"),
+    ],
+)
 def test_a_url_that_is_none_is_a_line_too(url: str) -> None:
     """Without its text, which may hold a secret."""
     line = engine_line(engine(url, None))
 
     assert line.status is Status.BROKEN
-    assert "http://HOST:PORT" in line.found
+    assert "the engine's URL" in line.found
+    assert "HOST:PORT" in line.found + line.todo
     assert "hunter2" not in line.found
 
 
