@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from io import FileIO
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from lifecycle.audit.chain import OPENED
 from lifecycle.audit.expand import Record
@@ -81,6 +81,12 @@ class Follower:
         if self._file is not None:
             self._file.close()
         self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _begin(self) -> Iterator[Line]:
         file = self._open()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from dataclasses import fields as fields_of
 from typing import Final
 
 from lifecycle.audit.expand import Record
@@ -18,6 +20,7 @@ from lifecycle.report.model import (
     Teller,
     Transition,
     Unreadable,
+    lane_of,
 )
 from lifecycle.watch.engines import EngineWatch
 from lifecycle.watch.picture import RankSeen, Refused
@@ -29,7 +32,28 @@ SYNCS_MOST: Final = 5
 ADAPTERS_MOST: Final = 100
 RATE_S: Final = 60.0
 _RATE_MOST: Final = 6_000
+_EVENTS: Final = frozenset(TrainerEvent)
 _DONE: Final = frozenset({Outcome.MOVED, Outcome.FAILED})
+
+
+@dataclass(slots=True)
+class _Known:
+    """What changes with a record; the same names as in :class:`~lifecycle.watch.picture.RankSeen`."""
+
+    state: TrainerState | None = None
+    since_s: float | None = None
+    running: Transition | None = None
+    usual_s: float | None = None
+    last: Transition | None = None
+    died_in: Transition | None = None
+    held: Mapping[str, Mapping[str, int]] | None = None
+    moved_before: Mapping[str, int] | None = None
+    number: int = 0
+    records: int = 0
+    seen_s: float | None = None
+    longest_silence_s: float = 0.0
+    unreadable: int = 0
+    restarts: int = 0
 
 
 class RankWatch:
@@ -40,7 +64,8 @@ class RankWatch:
     """
 
     def __init__(self, whose: Lane) -> None:
-        self._seen = RankSeen(whose)
+        self._whose = whose
+        self._known = _Known()
         self._teller = Teller()
         self._engines = EngineWatch()
         self._recent: deque[Transition] = deque(maxlen=RECENT_MOST)
@@ -59,10 +84,12 @@ class RankWatch:
         found = [*self._teller.see(line)]
         for one in found:
             self._take(one)
-        if not isinstance(line, Torn) and not isinstance(found[-1], Unreadable) and self._seen.seen_s is not None:
+            if isinstance(one, Opened) and one.restarted and not isinstance(line, Torn):
+                self._whose = lane_of(self._whose.index, self._whose.file, line)  # a run may have another name now
+        if not isinstance(line, Torn) and not isinstance(found[-1], Unreadable) and self._known.seen_s is not None:
             try:
-                self._engines.see(line, self._seen.seen_s)
-                self._set(records=fields.count(line.get("sequence")))
+                self._engines.see(line, self._known.seen_s)
+                self._known.records = fields.count(line.get("sequence"))
             except (fields.NotOfARecordError, RecursionError):
                 self._take(Unreadable())
         return found
@@ -74,8 +101,9 @@ class RankWatch:
             unfinished_bytes: size of a last line that has no end.
         """
         adapters, count = self._engines.adapters(ADAPTERS_MOST)
-        return replace(
-            self._seen,
+        return RankSeen(
+            whose=self._whose,
+            **{one.name: getattr(self._known, one.name) for one in fields_of(_Known)},
             recent=tuple(self._recent),
             refused=tuple(reversed(self._refused.values())),
             moved=dict(self._moved),
@@ -87,12 +115,9 @@ class RankWatch:
             unfinished_bytes=unfinished_bytes,
         )
 
-    def _set(self, **changes: object) -> None:
-        self._seen = replace(self._seen, **changes)  # type: ignore[arg-type]
-
     def _take(self, one: Happening) -> None:
         if isinstance(one, Unreadable):
-            self._set(unreadable=self._seen.unreadable + 1)
+            self._known.unreadable += 1
         elif isinstance(one, Transition):
             self._time(one.ended_s)
             self._transition(one)
@@ -102,11 +127,26 @@ class RankWatch:
         else:
             self._time(one.time_s)
             if isinstance(one, Opened) and one.restarted:
-                self._set(restarts=self._seen.restarts + 1, state=None, since_s=None, running=None, number=0)
+                self._restart()
+
+    def _restart(self) -> None:
+        """Another process: what the one before held is gone, and its state says nothing any more."""
+        before = self._known
+        self._known = _Known(
+            died_in=before.died_in,
+            records=before.records,
+            seen_s=before.seen_s,
+            longest_silence_s=before.longest_silence_s,
+            unreadable=before.unreadable,
+            restarts=before.restarts + 1,
+        )
+        self._moved.clear()
+        self._refused.clear()
 
     def _time(self, time_s: float) -> None:
-        silence_s = time_s - (self._seen.seen_s if self._seen.seen_s is not None else time_s)
-        self._set(seen_s=time_s, longest_silence_s=max(self._seen.longest_silence_s, silence_s))
+        silence_s = time_s - (self._known.seen_s if self._known.seen_s is not None else time_s)
+        self._known.seen_s = time_s
+        self._known.longest_silence_s = max(self._known.longest_silence_s, silence_s)
         self._times_s.append(time_s)
         while self._times_s[0] < time_s - RATE_S:
             self._times_s.popleft()
@@ -114,20 +154,26 @@ class RankWatch:
     def _rate(self) -> float:
         if not self._times_s:
             return 0.0
-        over_s = RATE_S if len(self._times_s) < _RATE_MOST else max(1e-3, self._times_s[-1] - self._times_s[0])
+        over_s = RATE_S if len(self._times_s) < _RATE_MOST else max(1.0, self._times_s[-1] - self._times_s[0])
         return len(self._times_s) / over_s
 
     def _began(self, begun: Transition) -> None:
-        usual_s = self._longest_s.get(begun.trigger)
-        self._set(running=begun, number=begun.number, usual_s=usual_s, died_in=None)
+        self._known.running = begun
+        self._known.number = begun.number
+        self._known.usual_s = self._longest_s.get(begun.trigger)
+        self._known.died_in = None
         self._is_in(begun.source, None)
 
     def _transition(self, one: Transition) -> None:
         if one.outcome is Outcome.UNFINISHED:
-            self._set(running=None, died_in=one)
+            self._known.running = None
+            self._known.died_in = one
             self._recent.append(one)
             return
-        self._set(running=None if one.outcome in _DONE else self._seen.running, number=one.number, died_in=None)
+        if one.outcome in _DONE:
+            self._known.running = None
+        self._known.number = one.number
+        self._known.died_in = None
         self._is_in(one.target, one.ended_s if one.target is not one.source else None)
         if one.outcome is not Outcome.UNCHANGED:
             self._recent.append(one)
@@ -137,8 +183,9 @@ class RankWatch:
             self._done(one)
 
     def _is_in(self, state: TrainerState, since_s: float | None) -> None:
-        if state is not self._seen.state or since_s is not None:
-            self._set(state=state, since_s=since_s)
+        if state is not self._known.state or since_s is not None:
+            self._known.state = state
+            self._known.since_s = since_s
 
     def _refuse(self, one: Transition) -> None:
         key = one.trigger, tuple(verdict.guard for verdict in one.failed)
@@ -149,9 +196,12 @@ class RankWatch:
             del self._refused[next(iter(self._refused))]
 
     def _done(self, one: Transition) -> None:
-        self._set(last=one, held=one.held if one.held is not None else self._seen.held)
+        self._known.last = one
+        if one.held is not None:
+            self._known.held = one.held
         self._moved.update(one.moved)
-        self._longest_s[one.trigger] = max(one.duration_s, self._longest_s.get(one.trigger, 0.0))
+        if one.trigger in _EVENTS:
+            self._longest_s[one.trigger] = max(one.duration_s, self._longest_s.get(one.trigger, 0.0))
         if one.outcome is Outcome.MOVED:
             for key, refused in self._refused.items():
                 if key[0] == one.trigger:
@@ -159,7 +209,7 @@ class RankWatch:
         if one.trigger == TrainerEvent.UPDATE_WEIGHTS and one.outcome is Outcome.MOVED:
             self._syncs_s.append(one.duration_s)
         if _ends_a_turn(one):
-            self._set(moved_before=dict(self._moved))
+            self._known.moved_before = dict(self._moved)
             self._moved.clear()
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from lifecycle.audit.expand import Record
 from lifecycle.audit.read import Torn
@@ -89,3 +89,9 @@ class RunWatch:
         """Close the files. Idempotent."""
         for one in self._followers:
             one.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
