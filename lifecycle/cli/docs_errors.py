@@ -89,13 +89,13 @@ def errors_page() -> str:
     parts = [_INTRO, markdown_table(("error", "what to do"), ((f"`{n}`", _remedy_of(n, found)) for n in found))]
     for one in found.values():
         below = "" if one.name == _ROOT else f", a kind of `{one.base}`"
-        parts += [f"## {one.name}\n", f"`{one.module}`{below}. {_plain(one.what)}\n"]
-        rows = [(f"`{name}`", _plain(meaning)) for name, meaning in one.attributes.items()]
+        parts += [f"## {one.name}\n", f"`{one.module}`{below}. {plain_markup(one.what)}\n"]
+        rows = [(f"`{name}`", plain_markup(meaning)) for name, meaning in one.attributes.items()]
         parts += [markdown_table(("attribute", "what it is"), rows)] if rows else []
     return "\n".join(parts)
 
 
-def _plain(text: str) -> str:
+def plain_markup(text: str) -> str:
     """A docstring's markup as Markdown."""
     for role in (":class:", ":meth:", ":attr:", ":mod:"):
         text = text.replace(role, "")

@@ -76,8 +76,11 @@ class Runner:
         Raises:
             EventRefused: a guard does not hold; nothing changed.
             TransitionFailed: an effect failed; everything was undone.
-            TrainerFaulted: an undo failed.
+            TrainerFaulted: an undo failed, or bytes are wrong.
             AuditError: the log could not be written and the configuration says stop.
+            ReentrantEvent: it is sent from inside an event of the same thread; nothing changed.
+            BusyError: another thread's event did not end in time; nothing changed.
+            RanksError: ranks disagree, or one failed or was lost; the kind says what became of the event.
         """
         with self.turn.of(event):
             return self.watchers.watched(event, self.machine.state, lambda: self._run(event, request))
