@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from lifecycle.report.human import bytes_text
-from lifecycle.report.lanes import IN_TRANSITION, MEMORIES, Drawn, Held, HeldCell
-from lifecycle.report.model import Lane
+from lifecycle.report.lanes import FAILED, IN_TRANSITION, MEMORIES, REFUSED, Drawn, Held, HeldCell
+from lifecycle.report.named import names
 from lifecycle.report.summary import Report
 from states import TrainerState
 
 SERIES_MOST: Final = 10
 """Series of a chart; what is smaller is drawn as one."""
 OTHERS: Final = "others"
+COLOURS_MOST: Final = 20
+"""Colours and hatches that are told apart."""
 STATES: Final = (*(str(state) for state in TrainerState), IN_TRANSITION)
 _FULL: Final = 9
 """How high a bar is that fills its bucket."""
@@ -32,33 +34,30 @@ HATCHES_SVG: Final = (
 Json = dict[str, object]
 
 
-def names(lanes: Iterable[Lane]) -> dict[Lane, str]:
-    """What each lane is called: its rank, and what else tells it apart from the others."""
-    known = list(lanes)
-    parts = {
-        lane: [f"rank {lane.rank}"]
-        + ([lane.model] if len({one.model for one in known}) > 1 else [])
-        + ([f"run {lane.run}"] if len({one.run for one in known}) > 1 else [])
-        for lane in known
-    }
-    told = [tuple(one) for one in parts.values()]
-    return {
-        lane: ", ".join([*one, f"{lane.file} ({lane.index + 1})"] if told.count(tuple(one)) > 1 else one)
-        for lane, one in parts.items()
-    }
-
-
 def charts(report: Report) -> Json:
     """Everything that is drawn. Buckets are counted from the first of all lanes."""
     width_s = report.lanes[0].width_s
     first = int(report.began_s // width_s)
     called = names(one.lane for one in report.lanes)
+    lanes = [_lane(one, called[one.lane], first) for one in report.lanes]
     return {
         "states": list(STATES),
         "width": width_s,
+        "lasted": report.ended_s - report.began_s,
         "count": count(report),
-        "lanes": [_lane(one, called[one.lane], first) for one in report.lanes],
+        "colours": _colours(report),
+        "lanes": lanes,
     }
+
+
+def _colours(report: Report) -> dict[str, int]:
+    """A number to each tag, the same in every chart: a base is the same colour on the device and on the host."""
+    most: dict[str, int] = {}
+    for drawn in report.lanes:
+        for (_, tag), size in drawn.peaks.items():
+            most[tag] = max(size, most.get(tag, 0))
+    by_size = sorted(most, key=lambda tag: (-most[tag], tag))
+    return {tag: at for at, tag in enumerate(by_size[:COLOURS_MOST])}
 
 
 def count(report: Report) -> int:
@@ -83,6 +82,11 @@ def _lane(drawn: Drawn, name: str, first: int) -> Json:
             for state in STATES
             if any(state in cell for cell in drawn.states.values())
         },
+        "marks": {
+            mark: [[at - first, int(cell[mark])] for at, cell in sorted(drawn.marks.items()) if cell.get(mark)]
+            for mark in (REFUSED, FAILED)
+            if any(cell.get(mark) for cell in drawn.marks.values())
+        },
         "amounts": {**held, "moved": moved},
     }
 
@@ -93,10 +97,15 @@ def _share(drawn: Drawn, bucket: int, state: str) -> str:
     return str(max(1, min(_FULL, round(lasted_s / drawn.width_s * _FULL)))) if lasted_s else "0"
 
 
-def _shares(drawn: Drawn) -> str:
-    spent = {state: sum(cell.get(state, 0.0) for cell in drawn.states.values()) for state in STATES}
+def shares(lanes: Sequence[Drawn]) -> dict[str, float]:
+    """State to its share of the time of which the state is known; of being in transition too, which is in others."""
+    spent = {state: sum(cell.get(state, 0.0) for one in lanes for cell in one.states.values()) for state in STATES}
     all_s = sum(lasted_s for state, lasted_s in spent.items() if state != IN_TRANSITION) or 1.0
-    return ", ".join(f"{state} {lasted_s / all_s:.1%}" for state, lasted_s in spent.items() if lasted_s) + "."
+    return {state: lasted_s / all_s for state, lasted_s in spent.items() if lasted_s}
+
+
+def _shares(drawn: Drawn) -> str:
+    return ", ".join(f"{state} {share:.1%}" for state, share in shares([drawn]).items()) + "."
 
 
 def _held(memory: str, cells: Mapping[int, HeldCell], first: int, end: int) -> Json:
@@ -134,6 +143,7 @@ def _series(points: Mapping[int, Mapping[str, float]], first: int, end: int, wha
             rows.append([at - first, *row])
     return {
         "names": few + ([OTHERS] if len(few) < len(by_size) else []),
+        "most": [int(most[name]) for name in few],
         "told": f"{what} The most of each: {told or 'nothing'}.",
         "end": end,
         "points": rows,

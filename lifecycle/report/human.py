@@ -9,6 +9,7 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEP: Final = 1024
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3600
+_DAY_S: Final = 86_400
 
 
 def bytes_text(size: float) -> str:
@@ -20,14 +21,16 @@ def bytes_text(size: float) -> str:
 
 
 def lasted_text(seconds: float) -> str:
-    """Such as ``212.6 ms``, ``3.20 s``, ``4 min 5 s`` or ``7 h 2 min``."""
+    """Such as ``212.6 ms``, ``3.20 s``, ``4 min 5 s``, ``7 h 2 min`` or ``12 d 3 h``."""
     if seconds < 1:
         return f"{seconds * 1000:.1f} ms"
     if seconds < 2 * _MINUTE_S:
         return f"{seconds:.2f} s"
     if seconds < 2 * _HOUR_S:
         return f"{seconds // _MINUTE_S:.0f} min {seconds % _MINUTE_S:.0f} s"
-    return f"{seconds // _HOUR_S:.0f} h {seconds % _HOUR_S // _MINUTE_S:.0f} min"
+    if seconds < 2 * _DAY_S:
+        return f"{seconds // _HOUR_S:.0f} h {seconds % _HOUR_S // _MINUTE_S:.0f} min"
+    return f"{seconds // _DAY_S:,.0f} d {seconds % _DAY_S // _HOUR_S:.0f} h"
 
 
 def when_text(time_s: float) -> str:

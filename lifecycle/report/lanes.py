@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from lifecycle.ledger import DEVICE, HOST_PLACES, PLACES
-from lifecycle.report.buckets import Buckets
+from lifecycle.ledger import DEVICE, HOST_PLACES, OTHERS, PLACES
+from lifecycle.report.buckets import Buckets, Cell
 from lifecycle.report.model import Happening, Lane, Noted, Opened, Outcome, Transition
 from states import TrainerEvent, TrainerState
 
@@ -20,8 +20,34 @@ MEMORIES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Which places are drawn together."""
 
+REFUSED: Final = "refused"
+FAILED: Final = "failed"
+MARKS: Final[Mapping[Outcome, str]] = {
+    Outcome.REFUSED: REFUSED,
+    Outcome.FAILED: FAILED,
+    Outcome.UNFINISHED: FAILED,
+}
+"""What is marked where it happened; what has no end is with what failed."""
+TAGS_MOST: Final = 1000
+"""Of a place, whose most bytes are kept apart: a log may hold any names."""
+
 Held = Mapping[tuple[str, str], int]
 """(place, tag) to bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Most:
+    """The moment in which a memory held the most.
+
+    Attributes:
+        size_bytes: how much.
+        time_s: when, seconds since 1970, by the rank's own clock.
+        held: what that was.
+    """
+
+    size_bytes: int = 0
+    time_s: float = 0.0
+    held: Held = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -47,8 +73,10 @@ class Drawn:
         states: bucket to state, or :data:`IN_TRANSITION`, to seconds.
         held: memory to bucket to what was held.
         moved: bucket to kind to bytes.
+        marks: bucket to a value of :data:`MARKS` to how often.
         peaks: the most bytes of each place and tag, exact.
-        began_s: the first time in the log, seconds since 1970.
+        most: the most of each memory, exact.
+        began_s: the first time in the log, seconds since 1970, by the clock by which all lanes are drawn.
         ended_s: the last one.
     """
 
@@ -57,7 +85,9 @@ class Drawn:
     states: Mapping[int, Mapping[str, float]]
     held: Mapping[str, Mapping[int, HeldCell]]
     moved: Mapping[int, Mapping[str, float]]
+    marks: Mapping[int, Mapping[str, float]]
     peaks: Held
+    most: Mapping[str, Most]
     began_s: float
     ended_s: float
 
@@ -106,8 +136,10 @@ class LaneDrawing:
         self._lane = lane
         self._states: Buckets[Amounts] = Buckets(most, _no_amounts, _add)
         self._moved: Buckets[Amounts] = Buckets(most, _no_amounts, _add)
+        self._marks: Buckets[Amounts] = Buckets(most, _no_amounts, _add)
         self._held = {memory: Buckets(most, HeldCell, _join_held) for memory in MEMORIES}
         self._peaks: dict[tuple[str, str], int] = {}
+        self._most = {memory: Most() for memory in MEMORIES}
         self._state: _State | None = None
         self._began_s: float | None = None
         self._ended_s = 0.0
@@ -154,6 +186,8 @@ class LaneDrawing:
             self._hold(one.held, one.ended_s)
         if one.moved:
             _add(self._moved.at(one.ended_s), one.moved)
+        if one.outcome in MARKS:
+            self._marks.at(one.ended_s)[MARKS[one.outcome]] += 1
 
     def _spend(self, state: str, began_s: float, ended_s: float) -> None:
         for cell, lasted_s in self._states.over(began_s, ended_s):
@@ -163,28 +197,50 @@ class LaneDrawing:
         for memory, places in MEMORIES.items():
             now = {(place, tag): size for place in places for tag, size in held.get(place, {}).items()}
             _join_held(self._held[memory].at(time_s), HeldCell(now, now))
-            for what, size in now.items():
+            size_bytes = _sum(now)
+            if size_bytes > self._most[memory].size_bytes:
+                self._most[memory] = Most(size_bytes, time_s, now)
+            for (place, tag), size in now.items():
+                many = (place, tag) not in self._peaks and len(self._peaks) >= TAGS_MOST
+                what = (place, OTHERS if many else tag)
                 self._peaks[what] = max(size, self._peaks.get(what, 0))
 
     def _all(self) -> tuple[Buckets[Amounts] | Buckets[HeldCell], ...]:
-        return (self._states, self._moved, *self._held.values())
+        return (self._states, self._moved, self._marks, *self._held.values())
 
     def widest_s(self) -> float:
         """The width of its widest buckets."""
         return max(one.width_s for one in self._all())
 
-    def drawn(self, width_s: float) -> Drawn:
-        """The lane in buckets of that width, which is at least :meth:`widest_s`."""
+    def span_s(self) -> tuple[float, float] | None:
+        """The first and the last time, by its own clock; None before any."""
+        return None if self._began_s is None else (self._began_s, self._ended_s)
+
+    def drawn(self, width_s: float, ahead_s: float = 0.0) -> Drawn:
+        """The lane as it is drawn.
+
+        Args:
+            width_s: of buckets, at least :meth:`widest_s`.
+            ahead_s: by which its clock is ahead of the one by which all lanes are drawn.
+        """
         self._end_session()
         for one in self._all():
             one.widen(width_s)
+        buckets = round(ahead_s / width_s)
+        began_s, ended_s = self.span_s() or (0.0, 0.0)
         return Drawn(
             lane=self._lane,
             width_s=width_s,
-            states=self._states.cells(),
-            held={memory: one.cells() for memory, one in self._held.items()},
-            moved=self._moved.cells(),
+            states=_earlier(self._states.cells(), buckets),
+            held={memory: _earlier(one.cells(), buckets) for memory, one in self._held.items()},
+            moved=_earlier(self._moved.cells(), buckets),
+            marks=_earlier(self._marks.cells(), buckets),
             peaks=dict(sorted(self._peaks.items())),
-            began_s=self._began_s or 0.0,
-            ended_s=self._ended_s,
+            most=self._most,
+            began_s=began_s - buckets * width_s,
+            ended_s=ended_s - buckets * width_s,
         )
+
+
+def _earlier(cells: Mapping[int, Cell], buckets: int) -> dict[int, Cell]:
+    return {at - buckets: cell for at, cell in cells.items()}

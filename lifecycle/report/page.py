@@ -10,18 +10,24 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from lifecycle.report.charts import HATCHES_SVG, charts, count, names
+from lifecycle.report.charts import HATCHES_SVG, charts, count
 from lifecycle.report.human import lasted_text, when_text
+from lifecycle.report.named import names
+from lifecycle.report.overview import answers, verdict
 from lifecycle.report.summary import Report
-from lifecycle.report.tables import adapters, copies, guards, peaks, refusals, slowest
+from lifecycle.report.tables import adapters, copies, failures, guards, peaks, ranks, refusals, slowest
+from states.draw_run import run_svg
 
 SECTIONS: Final = {
     "states": "States",
     "bytes": "Bytes held",
-    "copies": "Copies",
-    "adapters": "Adapters",
-    "refused": "Refused and failed",
+    "copies": "Time and copies",
+    "failed": "Failed",
+    "refused": "Refused",
     "slowest": "Slowest transitions",
+    "diagram": "The way through the states",
+    "adapters": "Adapters",
+    "ranks": "Ranks",
 }
 
 
@@ -74,56 +80,57 @@ def _body(report: Report, title: str) -> Sequence[str]:
     return [
         '<a class="skip" href="#main">Skip to the charts</a>',
         f"<header><h1>{escape(title)}</h1>",
-        f'<p class="quiet">{when_text(report.began_s)} to {when_text(report.ended_s)} UTC</p>',
-        _figures(report),
-        _damage(report),
+        f'<p class="quiet">{_told(report)}</p>',
+        verdict(report),
+        answers(report),
+        "</header>",
+        HATCHES_SVG,
         '<nav aria-label="Sections"><ul>',
         *(f'<li><a href="#{name}">{what}</a></li>' for name, what in SECTIONS.items()),
-        "</ul></nav></header>",
+        "</ul></nav>",
+        _bar(report),  # at the bottom of the screen, and for the keyboard before the charts that it changes
         '<main id="main">',
         "<noscript><p>The charts are drawn by a script of the page, which is off. The tables need none.</p></noscript>",
-        HATCHES_SVG,
         *_charts(report),
-        *_section("adapters", "As the first rank of each model tells it.", adapters(report)),
+        *_section("failed", "What went wrong, and what was begun and has no end.", failures(report)),
         *_section("refused", _refused_told(report), guards(report) + refusals(report)),
         *_section("slowest", "Of those that moved or failed.", slowest(report)),
+        *_section("diagram", "Of all ranks together.", _diagram(report)),
+        *_section("adapters", "As the first rank of each model tells it.", adapters(report)),
+        *_section("ranks", "What became of each, and the most that it held.", ranks(report)),
         "</main>",
-        _bar(report),
     ]
 
 
-def _figures(report: Report) -> str:
-    moved = sum(kind.times for kind in report.kinds.values())
-    figures = {
-        "ranks": f"{len(report.lanes):,}",
-        "records": f"{report.records:,}",
-        "lasted": lasted_text(report.ended_s - report.began_s),
-        "transitions": f"{moved:,}",
-        "refused or failed": f"{report.refused:,}",
-        "adapters' stays": f"{report.lived:,}",
-    }
-    told = "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in figures.items())
-    return f'<dl class="figures">{told}</dl>'
+def _told(report: Report) -> str:
+    """What was read, in a line."""
+    lanes, moved = len(report.lanes), sum(kind.times for kind in report.kinds.values())
+    counted = (
+        f"{lanes:,} rank{'' if lanes == 1 else 's'}, {report.records:,} records, {moved:,} transitions, "
+        f"{report.lived:,} {'stay' if report.lived == 1 else 'stays'} of adapters"
+    )
+    times = f"{when_text(report.began_s)} to {when_text(report.ended_s)} UTC"
+    return f"{times}, {lasted_text(report.ended_s - report.began_s)}; {counted}"
 
 
-def _damage(report: Report) -> str:
-    called = names(one.lane for one in report.lanes)
-    told = "; ".join(f"{called[lane]}: {count:,}" for lane, count in report.unreadable.items())
-    if not told:
-        return ""
-    return f'<p class="bad">Lines that are torn or no records, and left out: {escape(told)}.</p>'
+def _diagram(report: Report) -> str:
+    """The drawing, which brings its own text for those who do not see it."""
+    picture = run_svg(report.diagram, title="The states of this run")
+    label = 'aria-label="The drawing of the states, which scrolls"'
+    return f'<div class="diagram scroll" role="region" {label} tabindex="0">{picture}</div>'
 
 
 def _charts(report: Report) -> Sequence[str]:
     return [
         *_section(
             "states",
-            "A row a state. A bar is as high as the share of that moment that was spent in the state.",
+            "A row a state. A bar is as high as the share of that moment that was spent in the state. "
+            "What was refused or failed is marked where it happened.",
             '<div id="lanes"></div><div class="lanes-times" id="lanes-times"></div>',
         ),
         *_section(
             "bytes",
-            "Of the rank that is chosen below; of each moment what was held when it was the most.",
+            "Of the rank that is chosen in the bar at the bottom; of each moment what was held when it was the most.",
             '<h3>Device</h3><div class="stack" id="device"></div>'
             '<h3>Host memory</h3><div class="stack" id="host"></div>'
             '<h3>Files and buffers</h3><div class="stack" id="files"></div>'
@@ -131,7 +138,7 @@ def _charts(report: Report) -> Sequence[str]:
         ),
         *_section(
             "copies",
-            "Bytes that transitions copied, by kind: over time of the rank that is chosen below, in the table of all.",
+            "Bytes that transitions copied, by kind: over time those of the chosen rank, in the table those of all.",
             f'<div class="stack" id="moved"></div>{copies(report)}',
         ),
     ]
@@ -147,10 +154,8 @@ def _section(name: str, told: str, content: str) -> Sequence[str]:
 
 
 def _refused_told(report: Report) -> str:
-    shown = len(report.refusals)
-    cut = f" Of {report.refused:,} the first {shown:,} are shown, of each rank alike; <code>--csv</code> has all."
-    cut = cut if shown < report.refused else ""
-    return f"Events that a guard did not let pass, transitions that failed, and those that have no end.{cut}"
+    told = "Events that a guard did not let pass, which changed nothing; those that are alike are one row."
+    return f"{told} {report.refused:,} in all." if report.refused else told
 
 
 def _bar(report: Report) -> str:

