@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from lifecycle.report.human import when_text
@@ -17,12 +16,36 @@ from lifecycle.watch.text import shown
 
 ROWS: Final = 10
 """Rows of a table where there is room for them."""
-_ROOMS: Final = (ROWS, 8, 6, 5, 4, 3, 2, 1)
+_TABLES: Final = {
+    "ranks": ranks_table,
+    "transitions": recent_table,
+    "engines": engines_table,
+    "adapters": adapters_table,
+    "bytes": bytes_table,
+}
+"""In the order in which they are needed."""
+_ROOMS: Final = (
+    (8, 5),
+    (6, 5),
+    (5, 5),
+    (4, 5),
+    (3, 5),
+    (4, 4),
+    (3, 4),
+    (5, 3),
+    (3, 3),
+    (5, 2),
+    (3, 2),
+    (2, 2),
+    (1, 2),
+    (1, 1),
+)
+"""Rows, and how many of the tables, from a high terminal to a low one."""
 _STYLES: Final = {Level.ERROR: "bold white on red", Level.WARNING: "bold yellow"}
 _QUIET: Final = frozenset({Concern.WAITING, Concern.GONE})
 
 
-def draw(picture: Picture, found: Sequence[Notice], width: int, rows: int = ROWS) -> Group:
+def draw(picture: Picture, found: Sequence[Notice], width: int, rows: int = ROWS, tables: int = len(_TABLES)) -> Group:
     """Everything, one below the other; what there is nothing of is left out.
 
     Args:
@@ -30,26 +53,28 @@ def draw(picture: Picture, found: Sequence[Notice], width: int, rows: int = ROWS
         found: what is to be looked at.
         width: of the terminal; columns.
         rows: the most rows of a table.
+        tables: how many of the tables there is room for; the others are named.
     """
     parts: list[RenderableType] = [_heading(picture, found)]
-    parts += [_notice(one) for one in found[: max(rows, 3)]]
-    if len(found) > max(rows, 3):
-        parts.append(Text(f"and {len(found) - max(rows, 3)} more to look at", style="bold yellow"))
-    if picture.ranks:
-        makers = (ranks_table, recent_table, engines_table, adapters_table, bytes_table)
-        tables: list[Table] = [make(picture, rows, width) for make in makers]
-        for table in tables:
-            parts += [Text(), table] if table.row_count else []
-        moved = moved_text(picture.ranks)
-        parts += [Text(shown(moved))] if moved else []
+    notices_most = max(rows, 3)
+    parts += [_notice(one) for one in found[:notices_most]]
+    if len(found) > notices_most:
+        parts.append(Text(f"and {len(found) - notices_most} more to look at", style="bold yellow"))
+    names = list(_TABLES) if picture.ranks else []
+    for name in names[:tables]:
+        table = _TABLES[name](picture, rows, width)
+        parts += [Text(), table] if table.row_count else []
+    moved = moved_text(picture.ranks)
+    parts += [Text(shown(moved))] if moved and tables >= len(names) else []
+    parts += [Text(f"No room for: {', '.join(names[tables:])}", style="dim")] if names[tables:] else []
     return Group(*parts)
 
 
 def fitted(picture: Picture, found: Sequence[Notice], console: Console, rows: int = ROWS) -> Group:
-    """The same with as many rows as the terminal is high for."""
+    """The same with as much as the terminal is high for."""
     width, height = console.size
-    for room in (rows, *(one for one in _ROOMS if one < rows)):
-        group = draw(picture, found, width, room)
+    for room, tables in ((rows, len(_TABLES)), *(one for one in _ROOMS if one[0] < rows)):
+        group = draw(picture, found, width, room, tables)
         if len(console.render_lines(group, pad=False)) < height:
             break
     return group

@@ -35,7 +35,8 @@ _TIME: Final = slice(11, 19)
 def ranks_table(picture: Picture, most: int, width: int) -> Table:
     """A row a rank; where there is no room for all, those in trouble, and then the first ones."""
     columns = (
-        Column("rank"), Column("state", most=20), Column("for", is_number=True), Column("now", most=34, shrinks=True),
+        Column("rank", shrinks=True), Column("state", most=20), Column("for", is_number=True),
+        Column("now", most=34, shrinks=True),
         Column("device", _MIDDLE, is_number=True), Column("host", _WIDE, is_number=True),
         Column("records", _WIDE, is_number=True), Column("written"),
     )  # fmt: skip
@@ -54,7 +55,7 @@ def _usual_state(ranks: Sequence[RankSeen]) -> TrainerState | None:
 
 def _rank(rank: RankSeen, picture: Picture) -> Sequence[Cell | str]:
     several = len({one.whose.model for one in picture.ranks}) > 1
-    name = f"{rank.whose.model} {rank.whose.rank}" if several else str(rank.whose.rank)
+    name = f"{rank.whose.rank} {rank.whose.model}" if several else str(rank.whose.rank)
     state = "unknown" if rank.state is None else rank.state.value
     style = "" if rank.state is None else STATES[rank.state]
     now_s, running = picture.now_s, rank.running
