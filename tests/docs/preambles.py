@@ -7,93 +7,26 @@ has none ends the test, and so does one that is gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial, partialmethod
 from pathlib import Path
-from types import EllipsisType
 from typing import Any, Final
 
-import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from lifecycle import AuditLog, HostArena, LifecycleConfig, TrainerLifecycle, TrainerState
+from lifecycle import AuditLog, LifecycleConfig, TorchMemorySaver, TrainerLifecycle, TrainerState
 from lifecycle.adapters import AdapterRegistry, AdapterSettings, MegatronAdapters, PeftAdapters
 from lifecycle.probes import GreedyProbe
 from tests.adapters.world import peft_directory
 from tests.docs.blocks import code_of
 from tests.docs.frameworks import grpo_names
+from tests.docs.parts import Names, Place, filled, peft_trainer, stand_in, wide
 from tests.docs.servers import sglang_at, vllm_over
 from tests.lifecycle.world import FakeEngine, make_world
 from tests.megatron.world import gpt, parallel
 from tests.models import llama
-
-Names = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Place:
-    """What a page runs with besides its names: what is closed at its end, and what is put back."""
-
-    closing: ExitStack
-    patches: pytest.MonkeyPatch
-
-    def arena(self) -> HostArena:
-        """Memory that is given back at the end."""
-        arena = HostArena()
-        self.closing.callback(arena.close)
-        return arena
-
-
-def filled(kind: Callable[..., Any], **rest: object) -> Callable[..., Any]:
-    """A constructor for which ``...`` stands for the *rest*."""
-
-    def made(*given: object, **named: object) -> Any:
-        return kind(*(one for one in given if not isinstance(one, EllipsisType)), **(rest | named))
-
-    return made
-
-
-def wide() -> nn.Module:
-    """The Llama of one layer and 128 token ids, which the prompts of a page name."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
-    return LlamaForCausalLM(LlamaConfig(vocab_size=128, initializer_range=0.3, **sizes)).eval()
-
-
-def peft_trainer(place: Place, *names: str, model: nn.Module | None = None, **how: Any) -> Names:
-    """The trainer, its adapters and optimizers on a small Llama; these adapters are loaded, the first was stepped."""
-    adapters = PeftAdapters(model or llama(), slots=2, rank=16, target_modules=("q_proj", "v_proj"))
-    optimizers = adapters.optimizers(lambda slot: AdamW(slot, lr=1e-2))
-    trainer = TrainerLifecycle(
-        LifecycleConfig(),
-        saver=place.arena(),
-        model=adapters.model,
-        optimizer=optimizers,
-        adapters=adapters,
-        initial_state=TrainerState.AWAKE,
-        **how,
-    )
-    for name in names:
-        adapters.registry.register(name)
-    trainer.reconcile_adapters()
-    for name in names[:1]:
-        with trainer.step([name]) as step, adapters.use(name):
-            adapters.model(input_ids=torch.arange(8)[None]).logits.square().mean().backward()
-            optimizers[adapters.slot_of(name)].step()
-            step.stepped()
-    return {
-        "trainer": trainer,
-        "adapters": adapters,
-        "optimizer": optimizers[0],
-        "optimizers": optimizers,
-        "torch": torch,
-    }
 
 
 def checkpoints(place: Place) -> Iterator[Names]:
@@ -250,6 +183,10 @@ def embedding(place: Place) -> Iterator[Names]:
     assert len(set(versions)) == 4, "each rollout but one is of what was trained before"
     place.patches.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     yield from grpo_names(peft_trainer(place, "math", model=wide()), wide())
+    place.patches.setattr("lifecycle.TorchMemorySaver", partial(stand_in, place, TorchMemorySaver))
+    gpu: Names = {"model": wide(), "device": "cpu"}
+    yield gpu
+    assert gpu["trainer"].state is TrainerState.AWAKE
 
 
 def operating(place: Place) -> Iterator[Names]:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from states.names import TrainerState
-from tests.docs.blocks import ALL, PAGES, ROOT, Block, blocks_of, code_of, prose_of
+from lifecycle.cli.docs import pages
+from tests.docs.blocks import ALL, PAGES, ROOT, Block, blocks_of, code_of, prose_of, text_of
 from tests.docs.commands import commands_in, inline_commands, problem_of
-from tests.docs.preambles import ELSEWHERE, PREAMBLES, Place
+from tests.docs.parts import Place
+from tests.docs.preambles import ELSEWHERE, PREAMBLES
 
 LANGUAGES = {"python", "sh", "json", "yaml", "mermaid", "text"}
 
@@ -100,10 +101,9 @@ def test_yaml_is_read_by_a_test() -> None:
     assert [block.page for block in ALL if block.language == "yaml"] == ["checkpoints.md", "operating.md"]
 
 
-def test_diagrams_name_states_that_exist() -> None:
-    """That of the README, which is drawn by hand; the others are generated."""
-    (drawn,) = code_of("README.md", "mermaid")
-    arrows = [line.split(" : ")[0].split(" --> ") for line in drawn.splitlines() if "-->" in line]
-    known = {state.replace("-", "_") for state in TrainerState}
-
-    assert {name.strip() for arrow in arrows for name in arrow} <= known
+def test_no_diagram_is_drawn_by_hand() -> None:
+    """The README shows one that is generated, and so do the pages that have any."""
+    assert [*code_of("README.md", "mermaid")] == []
+    assert "](docs/diagrams/trainer.svg)" in text_of("README.md")
+    drawn = {block.page for block in ALL if block.language == "mermaid"}
+    assert drawn <= pages().keys()

@@ -31,8 +31,9 @@ THEIR_CALLS: Final = {
 
 THEIR_OPTIONS: Final = {
     "--api-key", "--api-server-count", "--data-parallel-size", "--enable-lora", "--enable-memory-saver",
-    "--enable-sleep-mode", "--enable-weights-cpu-backup", "--enforce-eager", "--lora-target-modules",
-    "--max-cpu-loras", "--max-loaded-loras", "--max-lora-rank", "--max-loras",
+    "--enable-sleep-mode", "--enable-weights-cpu-backup", "--enforce-eager", "--gpu-memory-utilization",
+    "--lora-target-modules", "--max-cpu-loras", "--max-loaded-loras", "--max-lora-rank", "--max-loras",
+    "--mem-fraction-static",
 }  # fmt: skip
 """Of vLLM and SGLang."""
 

@@ -18,7 +18,7 @@ from lifecycle.distributed import RankAgreement
 from lifecycle.distributed.hosting import StoreServer
 from tests.adapters.world import TARGETS, peft_directory
 from tests.docs.blocks import code_of
-from tests.docs.preambles import filled
+from tests.docs.parts import filled
 from tests.lifecycle.world import FakeEngine
 from tests.models import llama
 
