@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -16,7 +15,7 @@ from states.render import DrawnEdge, arrows
 from states.run_counts import Move, RunCounts, Tried, Trouble, row_of
 
 WIDEST: Final = 6.0
-"""Of the edge that was taken most often; the width grows with the logarithm of the count."""
+"""Of the edge that was taken most often. Each doubling is as much wider; bits are counted alike on any machine."""
 _NARROWEST: Final = 1.2
 _LEFT: Final = 24
 _WIDTH, _HEIGHT = SIZE
@@ -98,7 +97,7 @@ def _line_of(name: str, count: int) -> Line:
 def _width(count: int, most: int) -> float:
     if not count:
         return _NARROWEST
-    return round(_NARROWEST + (WIDEST - _NARROWEST) * math.log1p(count) / math.log1p(most), 1)
+    return _NARROWEST + (WIDEST - _NARROWEST) * count.bit_length() / most.bit_length()
 
 
 def times(count: int) -> str:

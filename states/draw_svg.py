@@ -145,7 +145,7 @@ class _Writer:
             element = ET.SubElement(root, "text", place | {"xml:space": "preserve"})
             for part in line:
                 weight = {"font-weight": "600"} if part.look is Look.EVENT else {}
-                faint = {"opacity": "0.55"} if part.faint else {}
+                faint = {"opacity": "0.65"} if part.faint else {}
                 painted = weight | faint | self._painted(fill=_TEXT[part.look])
                 ET.SubElement(element, "tspan", painted).text = plain(part.text)
 

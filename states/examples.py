@@ -10,6 +10,7 @@ from states.errors import TableError
 from states.facts import ContentFacts, EngineFacts, Facts, LeaseFacts
 from states.handover_needs import KV_CACHE, WEIGHTS
 from states.names import FROZEN_BASE, Source, adapter_group
+from states.run_counts import RunCounts
 from states.verdict import Guard, Verdict
 
 _GIB: Final = 1024**3
@@ -82,6 +83,31 @@ ENGINE_ASKED: Final = (
     EngineAsk(event=EngineEvent.PROBE, said=EngineSaid(instance_id="engine-0/1", is_open=False, tags={}, versions={})),
 )  # fmt: skip
 """What is asked of it."""
+
+
+RUN: Final = RunCounts(
+    taken={
+        ("awake", "begin_step", "opens", "awake"): 4210,
+        ("awake", "trained", "commits", "awake"): 4208,
+        ("awake", "sleep", "quiesces", "sleeping"): 526,
+        ("sleeping", "offload", "offloads-to-cpu", "offloaded-cpu"): 524,
+        ("offloaded-cpu", "update_weights", "sends", "offloaded-cpu"): 521,
+        ("offloaded-cpu", "wake_up", "resumes-from-cpu", "awake"): 523,
+        ("awake", "reconcile_adapters", "reads-saver-backup", "awake"): 41,
+        ("offloaded-cpu", "reconcile_adapters", "reads-saver-backup", "offloaded-cpu"): 7,
+        ("faulted", "recover", "recovers", "offloaded-cpu"): 1,
+    },
+    undone={("offloaded-cpu", "update_weights", "sends"): 2, ("sleeping", "offload", "offloads-to-cpu"): 1},
+    faulted={("offloaded-cpu", "wake_up", "resumes-from-cpu"): 1},
+    refused={("sleeping", "offload"): 9, ("awake", "sleep"): 2, ("offloaded-cpu", "begin_step"): 1},
+    guards={
+        ("sleeping", "offload"): {"no-lease-over-live-weights": 8, "host-has-room": 1},
+        ("awake", "sleep"): {"no-step-in-flight": 2},
+        ("offloaded-cpu", "begin_step"): {"the-event-leaves-this-state": 1},
+    },
+    unchanged={("offloaded-cpu", "update_weights"): 3},
+)
+"""What the logs of a run may come to."""
 
 
 def refused_by(guard: Guard) -> Verdict:

@@ -15,8 +15,10 @@ from lifecycle.cli.docs_events import events_page
 from lifecycle.memory.attachable import attach_page
 from states.draw_adapters import adapters_drawing
 from states.draw_engine import engine_drawing, tag_drawing
+from states.draw_run import run_svg
 from states.draw_svg import svg
 from states.draw_trainer import trainer_drawing
+from states.examples import RUN
 from states.render import states_page
 from states.render_adapters import adapters_page
 from states.render_decisions import decisions_page
@@ -38,6 +40,7 @@ def pages() -> dict[str, str]:
         "diagrams/adapters.svg": svg(adapters_drawing()),
         "diagrams/engine-tag.svg": svg(tag_drawing()),
         "diagrams/engine.svg": svg(engine_drawing()),
+        "diagrams/run.svg": run_svg(RUN, standalone=True, title="An example of a run"),
         "diagrams/trainer.svg": svg(trainer_drawing()),
         "engine-memory.md": engine_page(),
         "errors.md": errors_page(),
