@@ -104,22 +104,28 @@ def decide(state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tup
         TableError: two rows hold at once. The library's own table is enumerated against this.
     """
     rows = _ROWS.get((state, event), ()) if table is TABLE else _grouped(table).get((state, event), ())
-    asked = [(row, tuple(selector(facts) for selector in row.when)) for row in rows]
-    chosen = [(row, verdicts) for row, verdicts in asked if all(verdicts)]
+    chosen = [row for row in rows if _is_chosen(row, facts)]
     if len(chosen) > 1:
-        raise TableError(chosen[1][0].name, f"holds together with {chosen[0][0].name}")
+        raise TableError(chosen[1].name, f"holds together with {chosen[0].name}")
     if not chosen:
+        asked = [(row, tuple([selector(facts) for selector in row.when])) for row in rows]
         return _no_row(state, event, asked, table)
-    row, selected = chosen[0]
+    row = chosen[0]
+    selected = tuple([selector(facts) for selector in row.when])
     if row.kind is RowKind.SETTLED:
         return NoChange(state, event, selected)
     if row.kind is RowKind.REFUSING:
         verdict = Verdict(f"not-{state}", holds=False, because=f"the trainer is {state}", remedy=row.remedy)
         return Refusal(state, event, row.edge, (verdict,))
-    verdicts = selected + tuple(guard(facts) for guard in row.guards)
+    verdicts = selected + tuple([guard(facts) for guard in row.guards])
     if not all(verdicts):
         return Refusal(state, event, row.edge, verdicts)
     return Step(state, event, row.edge, row.target, row.effects, verdicts, decide_reads(facts))
+
+
+def _is_chosen(row: Row, facts: Facts) -> bool:
+    """Whether all selectors hold. Those after one that does not are not asked: most rows are none of this moment."""
+    return all(selector(facts).holds for selector in row.when)
 
 
 def _no_row(

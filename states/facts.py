@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ LOCAL: Final = {"scope": "local"}
 BACKUPS: Final = ("none", "cpu", "disk", "unplaced")
 TARGETS: Final = ("cpu", "disk", None)
 _STRATEGIES: Final = frozenset(one.value for one in Strategy)
+_CHECKED: Final = frozenset({"offload_target", "strategy", "frozen_base", "contents"})
+"""The fields that may hold a value that no guard knows."""
 _BACKINGS: Final = frozenset(one.value for one in FrozenBase)
 
 
@@ -133,9 +136,11 @@ class EngineFacts:
     ahead: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """Everything a guard may look at, gathered once per event. Bytes are in bytes."""
+
+    # Without slots: a dict of this many values is copied at once, see changed().
 
     # configuration
     colocate: bool = field(default=True, metadata=SHARED)
@@ -202,6 +207,25 @@ class Facts:
         for content in self.contents:
             if content.backup not in BACKUPS:
                 raise ValueError(f"{content.group}: backup is {content.backup!r}; use one of {BACKUPS}")
+
+    def changed(self, values: Mapping[str, Any]) -> Facts:
+        """The facts with other values. As :func:`dataclasses.replace`, in a tenth of its time.
+
+        Args:
+            values: by the name of the field.
+
+        Raises:
+            TypeError: there is no such field.
+            ValueError: a value that no guard knows.
+        """
+        made = object.__new__(Facts)
+        made.__dict__.update(self.__dict__)
+        made.__dict__.update(values)
+        if len(made.__dict__) != len(self.__dict__):
+            raise TypeError(f"facts have no {', '.join(sorted(made.__dict__.keys() - self.__dict__.keys()))}")
+        if not _CHECKED.isdisjoint(values):
+            made.__post_init__()
+        return made
 
     def content(self, group: str) -> ContentFacts | None:
         """The facts of one content group, None when the trainer has no such group."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from states.decision import Decision, NoChange, Refusal, Step, decide
 from states.facts import Facts
 from states.names import TrainerEvent, TrainerState
@@ -19,7 +17,7 @@ def decide_reconcile(state: TrainerState, facts: Facts) -> tuple[Step, Step] | R
     entering = decide(state, TrainerEvent.RECONCILE_ADAPTERS, facts)
     if not isinstance(entering, Step):
         return entering
-    leaving: Decision = decide(entering.target, TrainerEvent.RECONCILED, replace(facts, origin=state))
+    leaving: Decision = decide(entering.target, TrainerEvent.RECONCILED, facts.changed({"origin": state}))
     if isinstance(leaving, Step):
         return entering, leaving
     verdicts = entering.verdicts + leaving.verdicts

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from states.agreement import LOCAL_GUARDS
@@ -21,6 +22,7 @@ from states.verdict import Verdict
 Edge = tuple[TrainerState, TrainerEvent, str, TrainerState]
 
 _OF_A_RANK: Final = re.compile(r"(?:^|; )rank (\d+): ")
+_SOURCE: Final = attrgetter("source")
 _MORE_REFUSE: Final = re.compile(r"; \d+ more rank\(s\) refuse$")
 
 
@@ -85,7 +87,8 @@ def difference(decision: Decision, told: Told) -> str:
 
 def _answer(decision: Decision) -> tuple[str, str, str, Mapping[str, int] | None]:
     if isinstance(decision, Step):
-        reads = Counter("none" if one.source is None else str(one.source) for one in decision.reads)
+        counted = Counter(map(_SOURCE, decision.reads))
+        reads = {"none" if source is None else str(source): many for source, many in counted.items()}
         return "began", decision.edge, decision.target, reads
     if isinstance(decision, NoChange):
         return "unchanged", "already", decision.state, None
@@ -93,7 +96,7 @@ def _answer(decision: Decision) -> tuple[str, str, str, Mapping[str, int] | None
 
 
 def _verdict_difference(given: tuple[Verdict, ...], told: tuple[tuple[str, bool, str, str], ...]) -> str:
-    if [one.name for one in given] != [name for name, *_ in told]:
+    if [one.name for one in given] != [one[0] for one in told]:
         return f"the facts ask {', '.join(one.name for one in given)}, the record says {', '.join(n for n, *_ in told)}"
     for one, (name, holds, because, remedy) in zip(given, told, strict=True):
         if one.holds is not holds:

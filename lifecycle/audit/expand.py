@@ -18,9 +18,11 @@ class ExpandedFacts(dict[str, Any]):
 
     Attributes:
         written: what the line says, which its hash is of.
+        before: the facts that those are changes of, None once the next ones were expanded: only neighbours are held.
     """
 
     written: Mapping[str, Any]
+    before: Mapping[str, Any] | None
 
 
 def is_whole(facts: object) -> bool:
@@ -67,7 +69,9 @@ class Expander:
             facts = ExpandedFacts({scope: self._scope(before[scope], told[scope]) for scope in ("shared", "local")})
         except _DAMAGE:  # a line that somebody has changed
             return
-        facts.written = told
+        facts.written, facts.before = told, before
+        if isinstance(before, ExpandedFacts):
+            before.before = None
         record["facts"] = facts
         self._facts, self._sequence = facts, record.get("sequence")
 

@@ -41,11 +41,16 @@ def facts_of(record: Mapping[str, Any]) -> Facts:
 def value_of(name: str, told: Any) -> Any:
     """The value of one fact, by its name; what it raises where it is none is what :func:`facts_of` looks for."""
     if name in ENTRIES:
-        return tuple(ENTRIES[name](**{field: _frozen(one) for field, one in entry.items()}) for entry in told)
+        return tuple([entry_of(name, one) for one in told])
     if name == "origin" and told is not None:
         return TrainerState(told)
-    return _frozen(told)
+    return _frozen(told) if type(told) is list else told
 
 
-def _frozen(told: Any) -> Any:
-    return tuple(_frozen(one) for one in told) if isinstance(told, list) else told
+def entry_of(name: str, told: Mapping[str, Any]) -> Any:
+    """One entry of a fact that is a list of them."""
+    return ENTRIES[name](**{field: _frozen(one) if type(one) is list else one for field, one in told.items()})
+
+
+def _frozen(told: list[Any]) -> tuple[Any, ...]:
+    return tuple([_frozen(one) if type(one) is list else one for one in told])
