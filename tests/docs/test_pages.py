@@ -161,5 +161,6 @@ def test_the_glossary_has_the_words_that_are_easily_confused() -> None:
     """Sleep, offload, pause and release are four different things."""
     text = (DOCS / "glossary.md").read_text()
 
-    for word in ("sleep", "offload", "pause", "release", "resume", "wake", "lease", "snapshot", "version", "slot"):
+    words = ("sleep", "offload", "pause", "release", "resume", "wake", "lease", "snapshot", "version", "slot")
+    for word in (*words, "rank", "registry", "registration", "instance", "turn"):
         assert text.count(f"\n| {word} |") == 1, word
