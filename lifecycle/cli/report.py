@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+TOLD_MAX: Final = 1000
+"""Characters of a sentence about the run, parts of which are of the log."""
 
 
 def report(
@@ -15,8 +18,13 @@ def report(
     trace: Annotated[Path | None, typer.Option(help="A trace, which Perfetto opens.")] = None,
     csv: Annotated[Path | None, typer.Option(metavar="DIR", help="A folder for tables as CSV.")] = None,
 ) -> None:
-    """Write what a run was: states, bytes, copies, adapters, refusals and the slowest transitions."""
-    from lifecycle.report import Outputs, write_report  # noqa: PLC0415 - brings torch, which other commands do without
+    """Write what a run was: what went wrong, states, bytes, copies, adapters, refusals, the slowest transitions.
+
+    What went wrong is also printed, to standard error; the exit code does not tell of it, that of audit does.
+    """
+    # Brings torch, which other commands do without.
+    from lifecycle.report import Level, Outputs, findings, write_report  # noqa: PLC0415
+    from lifecycle.watch.text import shown  # noqa: PLC0415
 
     if out is None and trace is None and csv is None:
         out = Path("report.html")
@@ -24,5 +32,6 @@ def report(
     written = ", ".join(str(path) for path in (out, trace, csv) if path is not None)
     logs_told = "1 log" if len(found.lanes) == 1 else f"{len(found.lanes)} logs"
     typer.echo(f"{found.records} records of {logs_told}: wrote {written}")
-    for lane, count in found.unreadable.items():
-        typer.echo(f"{lane.file}: lines that are torn or no records, and were left out: {count}", err=True)
+    for one in findings(found):
+        if one.level in {Level.BAD, Level.WARN}:
+            typer.echo(shown(one.text, TOLD_MAX), err=True)

@@ -6,8 +6,11 @@ Logs are read once, line by line, and are not trusted: what is no record is coun
 from __future__ import annotations
 
 from lifecycle.report.errors import ReportError
+from lifecycle.report.judgement import Finding, Level, findings
 from lifecycle.report.model import Lane, Outcome, Transition
 from lifecycle.report.summary import Report
 from lifecycle.report.write import Outputs, write_report
 
-__all__ = ["Lane", "Outcome", "Outputs", "Report", "ReportError", "Transition", "write_report"]
+__all__ = [
+    "Finding", "Lane", "Level", "Outcome", "Outputs", "Report", "ReportError", "Transition", "findings", "write_report",
+]  # fmt: skip

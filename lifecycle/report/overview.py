@@ -8,8 +8,8 @@ from html import escape
 from typing import Final
 
 from lifecycle.report.charts import STATES, shares
-from lifecycle.report.findings import Level, findings
 from lifecycle.report.human import bytes_text, lasted_text
+from lifecycle.report.judgement import Level, findings
 from lifecycle.report.lanes import IN_TRANSITION, MEMORIES
 from lifecycle.report.named import names
 from lifecycle.report.summary import Report

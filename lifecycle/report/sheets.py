@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -34,7 +35,9 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """File to its columns."""
 
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA: Final = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
+"""Where a spreadsheet begins to read a formula: at the beginning of a cell, also of one that it makes of a part of a
+text, at a semicolon, where that is what it takes for the separator. Wide signs count as narrow ones."""
 
 
 def iso(time_s: float) -> str:
@@ -88,7 +91,7 @@ def open_sheets(folder: Path) -> Iterator[Sheets]:
 
 def _cell(value: object) -> object:
     """Text that a spreadsheet would take for a formula gets an apostrophe before it: the log is not trusted."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return _FORMULA.sub("'", value) if isinstance(value, str) else value
 
 
 def _transition(one: Transition) -> tuple[object, ...]:

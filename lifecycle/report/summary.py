@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
@@ -81,7 +81,7 @@ class Report:
         refused: how many there are of them all.
         refused_apart: how many of them are in none of ``refusals``, as there are too many kinds.
         guards: how often each guard did not hold.
-        lives: of adapters, the first ones, as they began.
+        lives: of adapters, the last ones that ended and those that have not, as they began.
         lived: how many there are of them all.
         diagram: how often each edge was taken, and what was refused where.
     """
@@ -127,7 +127,7 @@ class Summary:
         self._refusals = Refusals()
         self._guards: Counter[str] = Counter()
         self._unreadable: Counter[Lane] = Counter()
-        self._ended_lives: list[Life] = []
+        self._ended_lives: deque[Life] = deque(maxlen=SHOWN_MOST)
         self._counted = Counter[str]()
         self._diagram = diagram.RunCounter()
 
@@ -166,7 +166,7 @@ class Summary:
     def _keep(self, lives: Iterable[Life]) -> list[Life]:
         ended = list(lives)
         self._counted["lived"] += len(ended)
-        self._ended_lives.extend(ended[: SHOWN_MOST - len(self._ended_lives)])
+        self._ended_lives.extend(ended)
         return ended
 
     def _transition(self, placed: Placed) -> None:

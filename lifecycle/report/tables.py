@@ -20,6 +20,8 @@ NAMES_SHOWN: Final = 8
 """Engines of an adapter that are named."""
 _SCALE: Final = 1000
 """Units from left to right in the picture of a life."""
+LIFE_LEAST: Final = 12
+"""Of them, so that a short life in a long run is seen."""
 
 
 class Markup(str):
@@ -142,15 +144,16 @@ def adapters(report: Report) -> str:
     columns = ("adapter", "model", "life", "loaded", "ended", "end", "changes ", "pushes ", "engines")
     shown = table("Adapters' lives", columns, (_life(report, one) for one in report.lives))
     left_out = report.lived - len(report.lives)
-    return shown + (f'<p class="quiet">{left_out:,} more are in adapters.csv of --csv.</p>' if left_out else "")
+    return shown + (f'<p class="quiet">{left_out:,} earlier ones are in adapters.csv of --csv.</p>' if left_out else "")
 
 
 def _life(report: Report, one: Life) -> Sequence[Cell]:
     lasted_s = max(report.ended_s - report.began_s, 1e-9)
     left, right = ((moment_s - report.began_s) / lasted_s * _SCALE for moment_s in (one.loaded_s, one.ended_s))
+    left = min(left, _SCALE - LIFE_LEAST)
     picture = Markup(
         f'<td class="life"><svg viewBox="0 0 {_SCALE} 10" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="s0" x="{left:.1f}" y="2" width="{max(right - left, 3):.1f}" height="6"/></svg></td>'
+        f'<rect class="s0" x="{left:.1f}" y="2" width="{max(right - left, LIFE_LEAST):.1f}" height="6"/></svg></td>'
     )
     times = (when_text(one.loaded_s), when_text(one.ended_s) if one.end else "")
     return (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle.report import Outputs, write_report
-from lifecycle.report.findings import Finding, Level, findings
+from lifecycle.report.judgement import Finding, Level, findings
 from tests.report.logs import START, Log
 from tests.report.test_summary import report_of, run
 

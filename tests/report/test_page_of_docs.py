@@ -29,8 +29,14 @@ def test_the_program_runs_as_it_stands(
     assert (tmp_path / "report.html").exists()
 
 
-def test_every_table_is_named() -> None:
-    """With what a row of it is."""
-    told = re.findall(r"^\| `(\w+\.csv)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+def test_every_table_is_named_with_its_columns() -> None:
+    """In their order; those that all have are told before them."""
+    text = PAGE.read_text(encoding="utf-8")
+    told = {
+        file: tuple(re.findall(r"`(\w+)`", columns))
+        for file, columns in re.findall(r"^\| `(\w+\.csv)` \|[^|]*\|([^|]*)\|", text, re.MULTILINE)
+    }
 
-    assert set(told) == set(COLUMNS)
+    assert told == {file: columns[4:] for file, columns in COLUMNS.items()}
+    assert {columns[:4] for columns in COLUMNS.values()} == {("file", "run", "rank", "model")}
+    assert "`file`, `run`, `rank` and\n`model`" in text

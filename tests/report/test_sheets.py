@@ -45,13 +45,27 @@ def test_each_table_holds_all_of_its_rows(tmp_path: Path) -> None:
     assert (refusal["guard"], refusal["remedy"]) == ("no-lease-over-live-weights", "close it first")
 
 
-def test_a_text_of_a_log_is_no_formula_of_a_spreadsheet(tmp_path: Path) -> None:
-    """It gets an apostrophe."""
+@pytest.mark.parametrize(
+    ("told", "written"),
+    [
+        ("=HYPERLINK(evil)", "'=HYPERLINK(evil)"),
+        ("+1", "'+1"),
+        ("-1", "'-1"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\t=1", "'\t'=1"),
+        ("\uff1dcmd", "'\uff1dcmd"),
+        ("harmless;=cmd|calc", "harmless;'=cmd|calc"),
+        ("first\n=second", "first\n'=second"),
+        ("a = b - c; d+e", "a = b - c; d+e"),
+    ],
+)
+def test_a_text_of_a_log_is_no_formula_of_a_spreadsheet(tmp_path: Path, told: str, written: str) -> None:
+    """It gets an apostrophe, also where a semicolon is what separates cells."""
     log = Log()
-    log.refused("=HYPERLINK(evil)")
+    log.refused(told)
     write_report([log.write(tmp_path / "audit.jsonl")], Outputs(sheets=tmp_path / "csv"))
 
-    assert rows(tmp_path / "csv" / "refusals.csv")[0]["because"] == "'=HYPERLINK(evil)"
+    assert rows(tmp_path / "csv" / "refusals.csv")[0]["because"] == written
 
 
 def test_files_are_their_owners_alone(tmp_path: Path) -> None:
@@ -128,4 +142,18 @@ def test_the_command_writes_what_it_is_asked_for_and_says_what_it_left_out(tmp_p
 
     assert result.exit_code == 0
     assert sorted(one.name for one in tmp_path.iterdir()) == ["audit.jsonl", "t.json"]
-    assert "audit.jsonl: lines that are torn or no records, and were left out: 1" in result.stderr
+    assert result.stderr == "Lines that are torn or no records, and left out: 1, of rank 0.\n"
+
+
+def test_the_command_says_what_went_wrong_in_characters_that_a_terminal_prints(tmp_path: Path) -> None:
+    """An error may be anything; it gives the terminal no command."""
+    log = run(1)
+    what = log.began("sleep", "quiesces", "awake", "sleeping")
+    log.add("failed", 2.0, transition=log.transition, **what, effect="clear-caches", error="\x1b]0;evil\x07 no room")
+
+    result = RUNNER.invoke(app, ["report", str(log.write(tmp_path / "audit.jsonl")), "--out", str(tmp_path / "r.html")])
+
+    assert result.exit_code == 0
+    assert "1 transition failed" in result.stderr
+    assert r"clear-caches: \x1b]0;evil\x07 no room" in result.stderr
+    assert "\x1b" not in result.output

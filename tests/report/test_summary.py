@@ -185,6 +185,15 @@ def test_an_adapter_lives_from_the_reconcile_that_loads_it_to_the_one_that_retir
     assert report.lived == 4
 
 
+def test_of_many_lives_the_last_ones_are_shown() -> None:
+    """Those that are still in a slot among them; all are counted."""
+    report = report_of(run(SHOWN_MOST + 5))
+
+    assert (report.lives[0].adapter, report.lives[-1].adapter) == ("a5", f"a{SHOWN_MOST + 4}")
+    assert (len(report.lives), report.lived) == (SHOWN_MOST, SHOWN_MOST + 5)
+    assert [one.end for one in report.lives[-2:]] == ["", ""]
+
+
 def test_lives_end_with_their_session() -> None:
     """What is loaded again lives again."""
     log = run(1)
