@@ -10,9 +10,10 @@ from typing import Any, Final
 from lifecycle.audit.expand import is_whole
 from lifecycle.auditing.asked import Asked
 from lifecycle.auditing.chain import Chain
-from lifecycle.auditing.decisions import FactsReader, Verdicts
+from lifecycle.auditing.decisions import Verdicts
 from lifecycle.auditing.ends import Ends
 from lifecycle.auditing.engines import Engines
+from lifecycle.auditing.following import FactsReader
 from lifecycle.auditing.form import Form
 from lifecycle.auditing.kept import Kept
 from lifecycle.auditing.kinds import Check, Kind, Seen, Violation
@@ -52,7 +53,7 @@ def audit_logs(paths: Sequence[str | os.PathLike[str]], audited: Audited | None 
         AuditError: a log cannot be read, or is of another format.
     """
     seen = audited if audited is not None else Audited()
-    audits = [_LogAudit(path, seen) for path in paths]
+    audits = [_LogAudit(path, seen, projects=len(paths) > 1) for path in paths]
     if len(audits) == 1:
         for found in audits[0].run():
             if isinstance(found, Violation):
@@ -62,18 +63,26 @@ def audit_logs(paths: Sequence[str | os.PathLike[str]], audited: Audited | None 
 
 
 class _LogAudit:
-    """One log."""
+    """One log.
 
-    def __init__(self, path: str | os.PathLike[str], audited: Audited) -> None:
+    Args:
+        path: where it is.
+        audited: counts its records.
+        projects: others are compared with it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], audited: Audited, *, projects: bool) -> None:
         self._path = path
         self._audited = audited
         self._chain = Chain()
         self._facts = FactsReader()
         self._form = Form()
+        self._projects = projects
         self._checks: tuple[Check, ...] = (
             Pairs(), States(), Verdicts(), Versions(), Engines(), Bytes(), Copies(), Leases(), Asked(), Standing(),
             Kept(), Ends(),
         )  # fmt: skip
+        self._sees = [one.see for one in self._checks]
 
     def run(self) -> Iterator[Violation | Projected]:
         """Violations, and after those of a record what other ranks must have in common with it."""
@@ -88,7 +97,11 @@ class _LogAudit:
                 continue
             torn, last = None, line
             self._audited.records += 1
-            yield from self._see(line, line.record)
+            found, is_whole = self._see(line, line.record)
+            for kind, message in found:
+                yield _violation(kind, line, message)
+            if is_whole and self._projects:
+                yield Projected(line, line.record)
         if torn is not None:
             self._audited.cut_off[str(torn.file)] = torn.number
         if last is not None:
@@ -96,27 +109,27 @@ class _LogAudit:
                 for kind, message in check.end():
                     yield _violation(kind, last, message)
 
-    def _see(self, line: Line, record: dict[str, Any]) -> Iterator[Violation | Projected]:
-        for kind, message in self._chain.see(line, record):
-            yield _violation(kind, line, message)
+    def _see(self, line: Line, record: dict[str, Any]) -> tuple[list[tuple[Kind, str]], bool]:
+        """What is wrong with a record, and whether everything of it could be looked at.
+
+        A list, and not one thing after the other: nearly every record has nothing, and ways to say so add up.
+        """
+        found = [*self._chain.see(line, record)]
         if self._chain.is_broken:
             self._forget()
         seen, problem = self._seen(line, record)
         if seen is None:
             self._forget()
-            yield _violation(Kind.MALFORMED, line, problem)
-            return
-        for check in self._checks:
-            try:
-                found = [*check.see(seen)]
-            except _DAMAGE as error:  # a value that no record has
-                self._forget()
-                yield _violation(
-                    Kind.MALFORMED, line, f"its values cannot be compared: {type(error).__name__}: {error}"
-                )
-                return
-            yield from (_violation(kind, line, message) for kind, message in found)
-        yield Projected(line, record)
+            found.append((Kind.MALFORMED, problem))
+            return found, False
+        try:
+            for see in self._sees:
+                found += [*see(seen)]
+        except _DAMAGE as error:  # a value that no record has
+            self._forget()
+            found.append((Kind.MALFORMED, f"its values cannot be compared: {type(error).__name__}: {error}"))
+            return found, False
+        return found, True
 
     def _seen(self, line: Line, record: dict[str, Any]) -> tuple[Seen | None, str]:
         if line.problem:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lifecycle.audit.facts import ENTRIES, value_of
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import Facts, TrainerEvent, TrainerState, decide_reads
 from states.guards_snapshots import SnapshotCall
@@ -24,41 +23,6 @@ CALLS: Final = frozenset(
 """Calls that are no events and may be refused."""
 
 
-class FactsReader:
-    """Facts of the records of one log. Values that records share are made once."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, tuple[object, Any]] = {}
-        self._entries: dict[str, dict[int, tuple[object, Any]]] = {}
-
-    def of(self, told: Mapping[str, Any]) -> Facts:
-        """The facts.
-
-        Raises:
-            KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
-        """
-        both, made = {**told["shared"], **told["local"]}, self._made
-        for name, one in both.items():
-            if type(one) is list:
-                before = made.get(name)
-                if before is None or before[0] is not one:
-                    made[name] = before = one, self._value(name, one)
-                both[name] = before[1]
-        both["origin"] = value_of("origin", both["origin"])
-        return Facts(**both)
-
-    def _value(self, name: str, told: list[Any]) -> Any:
-        """A list; of one of entries those that are others than in the list before are made."""
-        if name not in ENTRIES:
-            return value_of(name, told)
-        before, now = self._entries.get(name, {}), {}
-        for one in told:
-            held = before.get(id(one))
-            now[id(one)] = held if held is not None and held[0] is one else (one, value_of(name, [one])[0])
-        self._entries[name] = now
-        return tuple([now[id(one)][1] for one in told])
-
-
 class Verdicts:
     """What the pure machine says again."""
 
@@ -70,8 +34,8 @@ class Verdicts:
         if seen.event == "refused" and (trigger not in _EVENTS or _is_by_hand(record)):
             wrong = _call_difference(record, seen.facts)
         else:
-            told = _told(seen)
-            wrong = difference(decide_again(TrainerState(record["source"]), TrainerEvent(trigger), seen.facts), told)
+            source, event = TrainerState(record["source"]), TrainerEvent(trigger)
+            wrong = difference(decide_again(source, event, seen.facts), _told(seen))
         if wrong:
             yield Kind.VERDICT, f"{trigger}: {wrong}"
         elif seen.event == "refused" and record["remedy"] != _remedy(record["verdicts"]):
@@ -88,7 +52,7 @@ class Verdicts:
 def _told(seen: Seen) -> Told:
     record = seen.record
     verdicts = tuple(
-        (one["name"], one["holds"], one.get("because", ""), one.get("remedy", "")) for one in record["verdicts"]
+        [(one["name"], one["holds"], one.get("because", ""), one.get("remedy", "")) for one in record["verdicts"]]
     )
     reads = record.get("decision") if seen.event == "began" else None
     if isinstance(reads, list):  # version 1 tells each of them

@@ -1,0 +1,54 @@
+"""The facts of a log's records as guards look at them, followed change by change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lifecycle.audit.expand import ExpandedFacts
+from lifecycle.audit.facts import ENTRIES, entry_of, value_of
+from states import Facts
+
+
+class FactsReader:
+    """Facts of the records of one log. What a record does not change is what it was before, the same objects."""
+
+    def __init__(self) -> None:
+        self._told: Mapping[str, Any] | None = None
+        self._facts = Facts()
+        self._entries: dict[str, tuple[list[Any], tuple[Any, ...]]] = {}
+
+    def of(self, told: Mapping[str, Any]) -> Facts:
+        """The facts.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
+        """
+        before, self._told = self._told, None
+        if before is None or not isinstance(told, ExpandedFacts) or told.before is not before:
+            whole = {**told["shared"], **told["local"]}
+            self._facts = Facts(**{"origin": whole["origin"], **self._values(whole, whole)})
+        else:
+            values: dict[str, Any] = {}
+            for scope in ("shared", "local"):
+                values |= self._values(told[scope], told.written[scope])
+            if values:
+                self._facts = self._facts.changed(values)
+        self._told = told
+        return self._facts
+
+    def _values(self, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+        return {name: self._value(name, told[name]) for name in names}
+
+    def _value(self, name: str, told: Any) -> Any:
+        """A value; of a list of entries those that are others than in the list before are made."""
+        if name not in ENTRIES:
+            return value_of(name, told)
+        was, made = self._entries.get(name, ([], ()))
+        if len(was) == len(told):  # nearly always none has come or gone
+            now = [done if old is one else entry_of(name, one) for one, old, done in zip(told, was, made, strict=True)]
+        else:
+            held = {id(old): done for old, done in zip(was, made, strict=True)}
+            now = [held.get(id(one)) or entry_of(name, one) for one in told]
+        self._entries[name] = told, tuple(now)
+        return self._entries[name][1]
