@@ -161,7 +161,11 @@ def concepts(place: Place) -> Iterator[Names]:
 
 
 def embedding(place: Place) -> Iterator[Names]:
-    """The trainer of the page before, an engine, and the two functions that are the reader's; then a run of TRL."""
+    """A model; then a trainer, an engine, and the two functions that are the reader's; then a run of TRL."""
+    place.patches.setattr("lifecycle.TorchMemorySaver", partial(stand_in, place, TorchMemorySaver))
+    built: Names = {"model": wide(), "device": "cpu"}
+    yield built
+    assert built["trainer"].state is TrainerState.AWAKE
     names = peft_trainer(place, "math")
     engine, seen = FakeEngine(), []
 
@@ -183,10 +187,6 @@ def embedding(place: Place) -> Iterator[Names]:
     assert len(set(versions)) == 4, "each rollout but one is of what was trained before"
     place.patches.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     yield from grpo_names(peft_trainer(place, "math", model=wide()), wide())
-    place.patches.setattr("lifecycle.TorchMemorySaver", partial(stand_in, place, TorchMemorySaver))
-    gpu: Names = {"model": wide(), "device": "cpu"}
-    yield gpu
-    assert gpu["trainer"].state is TrainerState.AWAKE
 
 
 def operating(place: Place) -> Iterator[Names]:
