@@ -23,6 +23,8 @@ TAKEN_MAX: Final = 1 << 12
 HISTORY_MAX: Final = 256
 """So many of a group's last ids are remembered, to say how far a sample is behind."""
 
+Saved = tuple[dict[str, int], dict[str, int | None], dict[str, deque[int]]]
+
 _last_epoch = 0
 _epoch_lock = Lock()
 
@@ -64,7 +66,8 @@ class VersionBook:
     def given(self, group: str, version: int) -> None:
         """The actor's bytes of *group* are this version from now on."""
         self.wanted[group] = version
-        self.history.setdefault(group, deque(maxlen=HISTORY_MAX)).append(version)
+        # Anew, not appended to: an undo brings the ids of before back.
+        self.history[group] = deque((*self.history.get(group, ()), version), maxlen=HISTORY_MAX)
 
     def rise_above(self, version: int) -> None:
         """Give out no id up to this one: somebody else has used it."""
@@ -125,10 +128,10 @@ class VersionBook:
         held = {*self.wanted.values(), *self.region.values(), *self.retained.values(), *kept}
         self.digests = {version: one for version, one in self.digests.items() if version in held}
 
-    def save(self) -> tuple[dict[str, int], dict[str, int | None]]:
+    def save(self) -> Saved:
         """The books as they are, for :meth:`load`."""
-        return dict(self.wanted), dict(self.region)
+        return dict(self.wanted), dict(self.region), dict(self.history)
 
-    def load(self, saved: tuple[dict[str, int], dict[str, int | None]]) -> None:
-        """Undo: the books as they were. Ids taken since then stay used."""
-        self.wanted, self.region = dict(saved[0]), dict(saved[1])
+    def load(self, saved: Saved) -> None:
+        """Undo: the books as they were, whatever this rank had come to. Ids taken since then stay used."""
+        self.wanted, self.region, self.history = dict(saved[0]), dict(saved[1]), dict(saved[2])

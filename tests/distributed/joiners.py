@@ -46,7 +46,7 @@ class Joiner(Member):
         self.schedulers = {slot: torch.optim.lr_scheduler.StepLR(optimizers[slot], 2, 0.5) for slot in range(SLOTS)}
         if full:
             optimizers[SLOTS] = kind([model.p], lr=0.01)
-        audit, arena = MemoryAudit(rank=self.rank), HostArena(faults=self._fault)
+        audit, arena = self.new_audit(), HostArena(faults=self._fault)
         trainer = TrainerLifecycle(
             LifecycleConfig(**changes),
             saver=arena,
@@ -61,6 +61,10 @@ class Joiner(Member):
         )
         self.world = World(model, host, arena, audit, trainer, optimizers)
         return str(trainer.state)
+
+    def new_audit(self) -> Any:
+        """Where the records of the next trainer go."""
+        return MemoryAudit(rank=self.rank)
 
     def train(self, *names: str, steps: int = 1) -> None:
         """Steps of these adapters (and of the trainable base), schedulers too. The same on every rank."""
