@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Final
 
+from lifecycle.auditing.following import others
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import (
     ACTOR,
@@ -39,11 +41,31 @@ _ONLY: Final[dict[str, tuple[object, frozenset[str]]]] = {
     "switch_target": ("actor", frozenset({_E.SWITCH_MODEL})),
 }
 """Facts that are gathered for these events alone, and what they are elsewhere."""
+_ONLY_OF: Final = {
+    event: (attrgetter(*names), tuple(_ONLY[name][0] for name in names))
+    for event in TrainerEvent
+    for names in [[name for name, (_, events) in _ONLY.items() if event not in events]]
+}
+"""The same by event: what reads those that it does not ask for, and what they are then."""
+_NAMED: Final = ("to_load", "to_retire", "unaccounted", "accumulated", "step_unknown", "step_frozen")
+_PLANNED: Final = attrgetter(*_NAMED, "unsucceeded", "plan_digest")
+_NO_PLAN: Final = ((), (), (), (), (), (), (), "")
+_SIZES: Final = (
+    "backup_need_bytes", "copy_need_bytes", "disk_need_bytes", "resume_need_bytes", "transport_bytes",
+    "active_tags", "paused_tags", "host_free_bytes", "disk_free_bytes", "device_free_bytes",
+)  # fmt: skip
+_SIZES_OF: Final = attrgetter(*_SIZES)
+BESIDE: Final = ("active_model", "active_tags", "models", "paused_tags")
+"""The facts that are looked at beside each entry of contents."""
+_BESIDE: Final = attrgetter(*BESIDE)
 _DIGEST: Final = 64
 
 
 class Asked:
     """Looks at the facts of one record at a time."""
+
+    def __init__(self) -> None:
+        self._looked_at: tuple[tuple[ContentFacts, ...], object] = ((), None)
 
     def see(self, seen: Seen) -> Found:
         """The facts of an event. Those of another call are gathered in full."""
@@ -54,9 +76,16 @@ class Asked:
         for problem in (*_alone(facts, trigger), *_plan(facts), *_step(facts, trigger), *_room(facts, trigger),
                         *_memory(facts, source), *_engines(facts)):  # fmt: skip
             yield Kind.FACTS, problem
-        for one in facts.contents:
+        for one in self._to_look_at(facts):
             for problem in _content(one, facts):
+                self._looked_at = (), None  # it is told again as long as it stands there
                 yield Kind.FACTS, f"{one.group}: {problem}"
+
+    def _to_look_at(self, facts: Facts) -> Iterable[ContentFacts]:
+        """The entries of which not everything that is looked at is as it was when nothing was wrong with them."""
+        before, beside = self._looked_at, _BESIDE(facts)
+        self._looked_at = facts.contents, beside
+        return facts.contents if before[1] != beside else others(before[0], facts.contents)
 
     def end(self) -> Found:
         """Facts need no end."""
@@ -67,13 +96,18 @@ class Asked:
 
 
 def _alone(facts: Facts, trigger: str) -> Iterator[str]:
+    values, otherwise = _ONLY_OF[trigger]
+    if values(facts) == otherwise:  # at once: it nearly always is so
+        return
     for name, (otherwise, events) in _ONLY.items():
         if trigger not in events and getattr(facts, name) != otherwise:
             yield f"{name} is {getattr(facts, name)}, and {trigger} does not ask for it"
 
 
 def _plan(facts: Facts) -> Iterator[str]:
-    for name in ("to_load", "to_retire", "unaccounted", "accumulated", "step_unknown", "step_frozen"):
+    if _PLANNED(facts) == _NO_PLAN:
+        return
+    for name in _NAMED:
         told: tuple[str, ...] = getattr(facts, name)
         if list(told) != sorted({*told}):
             yield f"{name} is not in order, or names something twice"
@@ -114,9 +148,7 @@ def _step(facts: Facts, trigger: str) -> Iterator[str]:
 
 
 def _room(facts: Facts, trigger: str) -> Iterator[str]:
-    for name in ("backup_need_bytes", "copy_need_bytes", "disk_need_bytes", "resume_need_bytes", "transport_bytes",
-                 "active_tags", "paused_tags", "host_free_bytes", "disk_free_bytes", "device_free_bytes"):  # fmt: skip
-        value: int | None = getattr(facts, name)
+    for name, value in zip(_SIZES, _SIZES_OF(facts), strict=True):
         if value is not None and value < 0:
             yield f"{name} is {value}"
     if not facts.disk_need_bytes and (
@@ -149,15 +181,12 @@ def _memory(facts: Facts, source: str) -> Iterator[str]:
 
 
 def _content(one: ContentFacts, facts: Facts) -> Iterator[str]:
-    tags = [tag for tag, _ in one.copies]
     if one.frozen is not (one.group == FROZEN_BASE):
         yield "only the frozen base is frozen, and nothing else"
     if one.file is not None and one.group != FROZEN_BASE:
         yield "it is no frozen base, and lies in a base file"
-    if len({*tags}) != len(tags) or not {*tags} <= {*facts.models}:
-        yield f"its copies are {', '.join(tags)}, the kept models {', '.join(facts.models)}"
-    if not {*one.borrowed} <= {*tags}:
-        yield "a copy that is not there is borrowed"
+    if one.copies or one.borrowed:
+        yield from _copies(one, facts.models)
     if one.retained and one.live is None and not facts.active_tags:
         yield "its backup is retained, and it is paused"
     if one.saver is not None and one.live is not None and not one.retained:
@@ -165,12 +194,25 @@ def _content(one: ContentFacts, facts: Facts) -> Iterator[str]:
     present = one.saver if one.live is None else one.live
     if facts.active_model == ACTOR and present not in (None, one.version):
         yield f"version {present} lies there, it is of version {one.version}"
-    served = (one.live, one.saver, one.file, *(held for tag, held in one.copies if tag not in one.borrowed))
-    if one.unreadable and one.version in served:
+    if one.live is not None and one.backup != "unplaced" and facts.paused_tags and not facts.active_tags:
+        yield "it is live, and every tag is paused"
+    if one.live is None and one.saver is not None and not facts.paused_tags:
+        yield "it lies in a backup, and no tag is paused"
+    if one.unreadable and one.version in (one.live, one.saver, one.file, *one.kept_versions()):
         yield "its newest version can be read, and tensors of it cannot"
 
 
+def _copies(one: ContentFacts, models: tuple[str, ...]) -> Iterator[str]:
+    tags = [tag for tag, _ in one.copies]
+    if len({*tags}) != len(tags) or not {*tags} <= {*models}:
+        yield f"its copies are {', '.join(tags)}, the kept models {', '.join(models)}"
+    if not {*one.borrowed} <= {*tags}:
+        yield "a copy that is not there is borrowed"
+
+
 def _engines(facts: Facts) -> Iterator[str]:
+    if not facts.engines:
+        return
     groups = [one.group for one in facts.contents]
     for one in facts.engines:
         for problem in _engine(one, groups):

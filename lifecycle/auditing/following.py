@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lifecycle.audit.expand import ExpandedFacts
@@ -52,3 +52,13 @@ class FactsReader:
             now = [held.get(id(one)) or entry_of(name, one) for one in told]
         self._entries[name] = told, tuple(now)
         return self._entries[name][1]
+
+
+def others(before: tuple[Any, ...], now: tuple[Any, ...]) -> Sequence[Any]:
+    """The entries of *now* that do not stand in *before*, as the same object: what was said of those still holds."""
+    if before is now:
+        return ()
+    if len(before) == len(now):
+        return [one for one, was in zip(now, before, strict=True) if one is not was]
+    known = {id(one) for one in before}
+    return [one for one in now if id(one) not in known]
