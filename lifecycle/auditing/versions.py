@@ -77,6 +77,8 @@ class Versions:
         known = None if self._known is None else dict(self._known)
         if self._is_first and record.get("checkpoint") != changed:
             yield Kind.VERSION, "the first end of a session tells other versions as all than as changed"
+        if self._is_first and known is not None:
+            changed = dict.fromkeys(known.keys() - changed.keys()) | changed  # what it has ended was told nowhere
         self._is_first = False
         if known is not None and facts is not None:
             yield from self._changed(known, changed, trigger, facts)

@@ -45,7 +45,7 @@ class Forger:
     """Writes forgeries of one log, and asks an audit about them.
 
     Args:
-        records: of the good log, whole.
+        records: of the good log, whole, in one file.
         path: where forgeries are written.
         each: of how many records of an event each leaf is forged at most; those are spread over the log.
     """
@@ -58,6 +58,7 @@ class Forger:
             line, hashed = _chained(one, self._hashes[-1])
             self._lines.append(line)
             self._hashes.append(hashed)
+        assert not self.is_found(Forgery("", "", len(records), []))
 
     def is_found(self, forgery: Forgery) -> bool:
         """Whether an audit has anything to say about it."""
@@ -110,8 +111,8 @@ _GONE: Final = object()
 
 def _chained(record: Record, previous: str) -> tuple[str, str]:
     told = {key: value for key, value in record.items() if key != "hash"}
-    hashed = chain_hash(previous, told)
-    return compact_json({**told, "hash": hashed}) + "\n", hashed
+    hashed: str = chain_hash(previous, told)
+    return f"{compact_json({**told, 'hash': hashed})}\n", hashed
 
 
 def _leaves(value: Any, path: Path_) -> Iterator[tuple[Path_, Any]]:

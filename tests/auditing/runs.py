@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,7 +37,7 @@ def record(world: World, log: AuditLog) -> None:
 class Run:
     """One trainer, two engines and leases, and what may be asked of them."""
 
-    def __init__(self, seed: int, folder: Path) -> None:
+    def __init__(self, seed: int, folder: Path, **options: Any) -> None:
         self.draw = random.Random(seed)  # noqa: S311 - a test
         torch.manual_seed(seed)
         chosen = {
@@ -50,7 +51,8 @@ class Run:
         self.world = make_world(arena=arena, trainable=self.draw.random() < 0.4, **chosen)
         self.engines = [FakeEngine("E0"), FakeEngine("E1")]
         self.leases: list[WeightLease] = []
-        self.log = AuditLog(folder / "audit.jsonl", max_bytes=self.draw.choice([None, 20_000]), compress=True)
+        rotates = {"max_bytes": self.draw.choice([None, 20_000]), "compress": True}
+        self.log = AuditLog(folder / "audit.jsonl", **{**rotates, **options})
         record(self.world, self.log)
 
     @property
