@@ -127,7 +127,7 @@ def test_a_picture_can_be_read_aloud(name: str) -> None:
     assert root.findtext(f"{SVG}title") == DRAWINGS[name].title
     description = root.findtext(f"{SVG}desc") or ""
     titles = [one.text or "" for one in root.iterfind(f"{SVG}g/{SVG}title")]
-    assert len(titles) == len(DRAWINGS[name].arrows)
+    assert titles == [one.told for one in DRAWINGS[name].arrows]
     assert [one for one in titles if one not in description] == []
 
 
@@ -190,4 +190,6 @@ def test_a_rectangle_meets_what_has_a_point_in_common_with_it() -> None:
     """Edges that touch do not count."""
     assert Rect(0, 0, 10, 10).meets(Rect(9, 9, 20, 20))
     assert not Rect(0, 0, 10, 10).meets(Rect(10, 0, 20, 10))
+    assert not Rect(10, 0, 20, 10).meets(Rect(0, 0, 10, 10))
+    assert not Rect(0, 10, 10, 20).meets(Rect(0, 0, 10, 10))
     assert not Rect(0, 0, 10, 10).meets(Rect(0, 10, 10, 20))

@@ -152,7 +152,8 @@ def test_a_long_list_says_what_it_leaves_out() -> None:
     """A log may hold as many names as it likes; the picture stays one."""
     refused = {("awake", f"call-{index:02}"): 1 for index in range(40)}
     strange = {("awake", f"event-{index}", "edge", "awake"): 1 for index in range(400)}
-    found = lines(RunCounts(refused=refused, taken=strange))
+    settled = {("awake", f"event-{index}"): 1 for index in range(400)}
+    found = lines(RunCounts(refused=refused, taken=strange, unchanged=settled))
 
     assert "(x) and 28 more that were refused" in found
     assert len(found) < 30
