@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+NAME_MAX: Final = 300
+"""Characters of a name that are kept."""
 NUMBER_MAX: Final = 2**63
 """What no count of bytes or of anything else reaches."""
 
@@ -51,16 +53,14 @@ def items(told: object) -> Sequence[object]:
 
 def texts(told: object) -> tuple[str, ...]:
     """An array of names."""
-    if not all(isinstance(one, str) for one in items(told)):
-        raise NotOfARecordError
-    return tuple(str(one) for one in items(told))
+    return tuple(text(one, NAME_MAX) for one in items(told))
 
 
 def counts(told: object) -> dict[str, int]:
     """Name to a whole number from 0."""
-    return {name: count(one) for name, one in mapping(told).items()}
+    return {text(name, NAME_MAX): count(one) for name, one in mapping(told).items()}
 
 
 def versions(told: object) -> dict[str, int | None]:
     """Content group to its version, None where it is gone."""
-    return {group: None if one is None else count(one) for group, one in mapping(told).items()}
+    return {text(group, NAME_MAX): None if one is None else count(one) for group, one in mapping(told).items()}

@@ -271,12 +271,13 @@ def _transition(record: Record, outcome: Outcome, began_s: float, ended_s: float
 
 
 def _held(told: object) -> dict[str, dict[str, int]]:
-    return {place: fields.counts(tags) for place, tags in fields.mapping(told).items()}
+    return {fields.text(place, TEXT_MAX): fields.counts(tags) for place, tags in fields.mapping(told).items()}
 
 
 def _sent(details: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
     """By engine, of those that have committed."""
-    engines = {name: fields.mapping(one) for name, one in fields.mapping(details.get("engines", {})).items()}
+    told = fields.mapping(details.get("engines", {}))
+    engines = {fields.text(name, TEXT_MAX): fields.mapping(one) for name, one in told.items()}
     return {name: fields.texts(one.get("sent", [])) for name, one in engines.items() if one.get("committed") is True}
 
 
