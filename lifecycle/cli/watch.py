@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NOT_WELL = 1
 UNREADABLE = 2
+ERROR_MAX = 1_000
 
 
 def watch(
@@ -37,6 +38,7 @@ def watch(
     """
     from lifecycle.errors import AuditError  # noqa: PLC0415 - brings torch, which other commands do without
     from lifecycle.watch.run import RunWatch  # noqa: PLC0415 - the same
+    from lifecycle.watch.text import shown  # noqa: PLC0415 - the same
 
     if as_json and not once:
         raise typer.BadParameter("--json is for --once; without it lines are written into a pipe")
@@ -47,7 +49,7 @@ def watch(
     try:
         well = _once(run, rows, max_age, as_json=as_json) if once else _follow(run, rows, max_age)
     except AuditError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {shown(str(error), ERROR_MAX)}", err=True)
         raise typer.Exit(UNREADABLE) from None
     finally:
         run.close()

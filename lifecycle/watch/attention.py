@@ -181,10 +181,10 @@ def _of_ranks(picture: Picture) -> Iterator[Notice]:
 
 
 def _apart(picture: Picture, ranks: Sequence[RankSeen]) -> Iterator[Notice]:
-    """Ranks that have decided as often and are at rest are in one state."""
+    """Ranks that have decided as often and are at rest are in one state. Of a faulted one more is said elsewhere."""
     by_number: dict[int, dict[TrainerState, list[RankSeen]]] = {}
     for one in ranks:
-        if one.running is None and one.state is not None:
+        if one.running is None and one.state is not None and one.state is not TrainerState.FAULTED:
             by_number.setdefault(one.number, {}).setdefault(one.state, []).append(one)
     for number, states in by_number.items():
         if len(states) > 1:

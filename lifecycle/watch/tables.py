@@ -81,7 +81,7 @@ def recent_table(picture: Picture, most: int, width: int) -> Table:
     was begun and committed is one row.
     """
     columns = (
-        Column("ended"), Column("who", most=24, shrinks=True), Column("event", shrinks=True),
+        Column("ended"), Column("ranks", most=24), Column("event", shrinks=True),
         Column("edge", _WIDE, shrinks=True), Column("state", most=44, shrinks=True),
         Column("took", is_number=True), Column("moved", _MIDDLE, is_number=True), Column("outcome"),
     )  # fmt: skip
@@ -97,7 +97,7 @@ def _recent(picture: Picture, them: Alike, *, is_wide: bool) -> Sequence[Cell | 
     outcome = "no end" if one.outcome is Outcome.UNFINISHED else one.outcome.value
     return (
         when_text(them.ended_s)[_TIME],
-        who(picture, them.ranks()),
+        _numbers(picture, them.ranks()),
         one.trigger + (f" x{them.times}" if them.times > 1 else ""),
         one.edge,
         where,
@@ -109,7 +109,7 @@ def _recent(picture: Picture, them: Alike, *, is_wide: bool) -> Sequence[Cell | 
 
 def bytes_table(picture: Picture, most: int, width: int) -> Table:
     """The most that a rank holds, by place and tag."""
-    columns = (Column("place"), Column("tag", shrinks=True), Column("bytes", is_number=True), Column("who", _MIDDLE))
+    columns = (Column("place"), Column("tag", shrinks=True), Column("bytes", is_number=True), Column("ranks", _MIDDLE))
     found: dict[tuple[str, str], tuple[int, list[RankSeen]]] = {}
     for rank in picture.ranks:
         for place, tags in (rank.held or {}).items():
@@ -123,7 +123,8 @@ def bytes_table(picture: Picture, most: int, width: int) -> Table:
     several = len(picture.ranks) > 1
     title = "Bytes held" + (", the most of a rank" if several else "")
     cells = (
-        (place, tag, bytes_text(size), who(picture, ranks) if several else "") for (place, tag), (size, ranks) in rows
+        (place, tag, bytes_text(size), _numbers(picture, ranks) if several else "")
+        for (place, tag), (size, ranks) in rows
     )
     return grid(title, columns, cells, width)
 
@@ -181,7 +182,7 @@ def _standings(behind: Mapping[str, int | None]) -> Iterator[str]:
 def engines_table(picture: Picture, most: int, width: int) -> Table:
     """Engines, those in doubt and behind first; ranks that have one of the same name and standing share a row."""
     columns = (
-        Column("engine", shrinks=True), Column("who", most=24, shrinks=True), Column("serves"),
+        Column("engine", shrinks=True), Column("ranks", most=24), Column("serves"),
         Column("behind", most=32),
         Column("last push", _MIDDLE, is_number=True), Column("pushes took", _WIDE, most=44, shrinks=True),
     )  # fmt: skip
@@ -199,16 +200,25 @@ def engines_table(picture: Picture, most: int, width: int) -> Table:
 
 def _engine(picture: Picture, them: Sequence[tuple[RankSeen, EngineSeen]]) -> Sequence[Cell | str]:
     rank, one = max(them, key=lambda each: each[0].syncs_s[-1:] or (0.0,))
-    versions = "unknown" if one.versions_behind is None else f"{one.versions_behind} versions"
-    behind = "-" if one.serving is Serving.CURRENT else f"{versions}, {one.lacks} groups"
+    versions = "unknown" if one.versions_behind is None else _counted(one.versions_behind, "version")
+    behind = "-" if one.serving is Serving.CURRENT else f"{versions}, {_counted(one.lacks, 'group')}"
     return (
         one.name,
-        who(picture, [each for each, _ in them]),
+        _numbers(picture, [each for each, _ in them]),
         Cell(one.serving.value, _SERVING[one.serving]),
         behind,
         f"{_since(one.pushed_s, picture.now_s)} ago" if one.pushed_s is not None else "-",
         ", ".join(map(lasted_text, rank.syncs_s)),
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
+
+
+def _numbers(picture: Picture, ranks: Sequence[RankSeen]) -> str:
+    """Who it is, under the heading that says that these are ranks."""
+    return who(picture, ranks).replace("ranks ", "").replace("rank ", "")
 
 
 def _since(then_s: float | None, now_s: float) -> str:

@@ -14,11 +14,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 from torch.optim import AdamW
-from torch.optim.lr_scheduler import LambdaLR
 
 from lifecycle import AuditLog, LifecycleConfig, TorchMemorySaver, TrainerLifecycle, TrainerState
 from lifecycle.adapters import AdapterRegistry, AdapterSettings, MegatronAdapters, PeftAdapters
-from lifecycle.probes import GreedyProbe
 from tests.adapters.world import peft_directory
 from tests.docs.blocks import code_of
 from tests.docs.frameworks import grpo_names
@@ -97,7 +95,7 @@ def registry(place: Place) -> Iterator[Names]:
     kept = names["adapters"].registry
     for name, seed in (("math", 1), ("judge", 2)):
         peft_directory(Path("adapters") / name, seed, rank=4, target_modules=["q_proj", "v_proj"])
-    names |= {"AdapterRegistry": lambda slots: kept, "AdapterSettings": AdapterSettings}
+    place.patches.setattr("lifecycle.adapters.AdapterRegistry", lambda slots: kept)
     yield names
     names["trainer"].reconcile_adapters()
     names["trainer"].update_weights([FakeEngine()])
@@ -119,8 +117,6 @@ def slots(place: Place) -> Iterator[Names]:
     }
     yield {
         "adapters": adapters,
-        "AdamW": AdamW,
-        "LambdaLR": LambdaLR,
         "warm_up": lambda step: min(1.0, (step + 1) / 10),
         "TrainerLifecycle": filled(TrainerLifecycle, **rest),
     }
@@ -134,7 +130,7 @@ def weight_sync(place: Place) -> Iterator[Names]:
     names |= {"engines": [served, strange]}
     yield names
     assert names["routable"] == ["E0"]
-    names |= {"GreedyProbe": GreedyProbe, "TrainerLifecycle": filled(partial(peft_trainer, place, "math"))}
+    names |= {"TrainerLifecycle": filled(partial(peft_trainer, place, "math"))}
     yield names
     assert names["trainer"]["trainer"].state is TrainerState.AWAKE
 
@@ -187,6 +183,18 @@ def embedding(place: Place) -> Iterator[Names]:
     assert len(set(versions)) == 4, "each rollout but one is of what was trained before"
     place.patches.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     yield from grpo_names(peft_trainer(place, "math", model=wide()), wide())
+    names = peft_trainer(place, "math", config=LifecycleConfig(ref="snapshot"))
+    yield names | {"engine": FakeEngine(), "tokens": torch.arange(8)[None]}
+    assert names["trainer"].active_model == "actor"
+    assert names["trainer"].ledger.held.snapshots.keys() == {"ref"}
+
+
+def handover(place: Place) -> Iterator[Names]:
+    """A trainer and an engine; the hand-over goes as it was planned."""
+    names = peft_trainer(place, "math") | {"engine": FakeEngine()}
+    yield names
+    taken = [event for (event, _), _ in names["trainer"].tally.moved.items()]
+    assert [event for event in taken if event in names["plan"].order] == taken[-4:]
 
 
 def operating(place: Place) -> Iterator[Names]:
@@ -201,6 +209,7 @@ PREAMBLES: Final[dict[str, Callable[[Place], Iterator[Names]]]] = {
     "concepts.md": concepts,
     "embedding.md": embedding,
     "engines.md": engines,
+    "handover.md": handover,
     "megatron.md": megatron,
     "operating.md": operating,
     "registry.md": registry,
@@ -221,5 +230,6 @@ ELSEWHERE: Final = {
     "ray.md": "tests/ray/test_docs.py",
     "report.md": "tests/report/test_page_of_docs.py",
     "transport.md": "tests/transport/test_page.py",
+    "watch.md": "tests/watch/test_page_of_docs.py",
 }
 """Of each page whose blocks are run by a test of its own, which looks closer: that test."""

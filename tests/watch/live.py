@@ -45,9 +45,13 @@ class Live:
         self.world.trainer.wake_up()
 
     def fault(self) -> None:
-        """A transition fails, and so does its undo."""
-        effects = self.world.trainer._runner.effects
+        """It goes to sleep; then a transition fails, and so does its undo."""
         self.world.trainer.sleep()
+        self.fault_asleep()
+
+    def fault_asleep(self) -> None:
+        """The same of a trainer that sleeps."""
+        effects = self.world.trainer._runner.effects
         effects["synchronize-device"] = lambda parts, work: lambda: 1 / 0  # type: ignore[assignment,return-value]
         effects["pause-weights"] = lambda parts, work: 1 / 0  # type: ignore[assignment,return-value]
         with pytest.raises(TrainerFaulted):

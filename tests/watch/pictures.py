@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from lifecycle.report.model import FailedVerdict, Lane, Outcome, Transition
@@ -73,3 +74,36 @@ def rank(number: int = 0, /, **changes: Any) -> RankSeen:
 def picture(*ranks: RankSeen, **changes: Any) -> Picture:
     """Those ranks, now; of none that are named one in which all is well."""
     return Picture(NOW_S, ranks or (rank(),), **changes)
+
+
+def sample() -> Picture:
+    """The picture of docs/watch.md: four ranks in a push, one of which is late, after a refusal."""
+    push = {"trigger": "update_weights", "edge": "sends", "source": TrainerState.OFFLOADED_CPU, "number": 7}
+    running = transition(**push, outcome=Outcome.UNFINISHED, began_s=NOW_S - 6.2)
+    recent = (
+        transition(trigger="trained", edge="commits", number=3, source=TrainerState.AWAKE, target=TrainerState.AWAKE,
+                   duration_s=2.5, ended_s=NOW_S - 12, moved={}),
+        transition(trigger="sleep", edge="quiesces", number=4, source=TrainerState.AWAKE,
+                   target=TrainerState.SLEEPING, duration_s=0.1, ended_s=NOW_S - 11, moved={}),
+        refused(),
+        transition(number=6, ended_s=NOW_S - 7.1),
+    )  # fmt: skip
+    engines = (EngineSeen("engine-0", Serving.BEHIND, 1, 2, "", NOW_S - 61),)
+    common = {
+        "recent": (*recent[:2], replace(recent[2], number=5, ended_s=NOW_S - 9), recent[3]),
+        "since_s": NOW_S - 7.1,
+        "seen_s": NOW_S - 6.2,
+        "engines": engines,
+        "held": {
+            "device": {"engine/weights": 15_250 * MIB},
+            "saver_host": {"actor/base": 15_000 * MIB, "actor/adapters": 300 * MIB, "actor/optimizer": 600 * MIB},
+        },
+        "moved_before": {"backup": 15_900 * MIB, "sync": 300 * MIB, "restore": 15_900 * MIB},
+        "adapters": (
+            AdapterSeen("math", 1_883_282_232_836_102, 7, NOW_S - 12, {"engine-0": 1}),
+            AdapterSeen("code", 1_883_282_232_836_090, 5, NOW_S - 74, {"engine-0": 0}),
+        ),
+        "adapters_count": 2,
+    }
+    ranks = [rank(number, **common, number=7, running=running, usual_s=0.9) for number in range(3)]
+    return picture(*ranks, rank(3, **common, number=6))

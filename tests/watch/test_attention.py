@@ -75,7 +75,9 @@ def test_ranks_that_have_done_the_same_and_are_in_other_states_are_apart() -> No
     running = picture(rank(0), rank(1, state=TrainerState.AWAKE, running=transition(began_s=NOW_S - 1)))
 
     (found,) = notices(apart)
+    faulted = picture(rank(0), rank(1, state=TrainerState.FAULTED))
 
+    assert concerns(faulted) == [Concern.FAULTED]
     assert (found.concern, found.level) == (Concern.APART, Level.ERROR)
     assert found.says.endswith("in different states: ranks 0,2 offloaded-cpu, rank 1 awake")
     assert concerns(running) == []

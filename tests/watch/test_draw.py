@@ -79,7 +79,7 @@ def test_everything_that_is_asked_for_is_there() -> None:
 
     for wanted in (
         "WELL, with warnings", "grpo-7", "REFUSED", "close it first", "offloaded-cpu", "offload for 0.5 s",
-        "sleeping -> offloaded-cpu", "1.50 s", "14.9 GiB", "engine-0  behind", "1 versions, 2 groups",
+        "sleeping -> offloaded-cpu", "1.50 s", "14.9 GiB", "engine-0  behind", "1 version, 2 groups",
         "800.0 ms, 900.0 ms",
         "math", "836102", "engine-0 1 behind, engine-1 lacks it", "actor/base", "saver_host", "4,210, 1.2/s",
         "2.0 s ago",
@@ -131,7 +131,7 @@ def test_what_ranks_did_alike_is_one_row_and_so_is_what_was_done_again() -> None
     text = written(picture(rank(0, recent=steps(0.5)), rank(1, recent=steps(0.75))))
 
     (row,) = [line for line in text.splitlines() if "trained" in line]
-    assert "ranks 0-1  trained x3" in row
+    assert "0-1    trained x3" in row
     assert "750.0 ms" in row
     assert "begin_step" not in text
 
