@@ -5,14 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from typing import Final
+from typing import Final, TypeVar
 
 from states.draw_machine import Ends, route_of
 from states.draw_shapes import CHARACTER_WIDTH, LINE_HEIGHT, Arrow, Drawing, Line, Look, Part, Text
 from states.draw_svg import svg
 from states.draw_trainer import BOXES, REFUSED, ROUTES, SIZE
 from states.render import DrawnEdge, arrows
-from states.run_counts import Move, RunCounts, Tried, Trouble, row_of
+from states.run_counts import Move, RunCounts, Trouble, row_of
 
 WIDEST: Final = 6.0
 """Of the edge that was taken most often. Each doubling is as much wider; bits are counted alike on any machine."""
@@ -20,8 +20,10 @@ _NARROWEST: Final = 1.2
 _LEFT: Final = 24
 _WIDTH, _HEIGHT = SIZE
 _LINE_MAX: Final = int((_WIDTH - 2 * _LEFT) / CHARACTER_WIDTH)
-_REFUSALS_SHOWN: Final = 12
+_SHOWN: Final = 12
 _GUARDS_SHOWN: Final = 3
+_LINES_MAX: Final = 6
+_Key = TypeVar("_Key", str, tuple[str, str], tuple[str, str, str])
 _LEGEND: Final = "Wider arrows were taken more often, faint ones never. (x) refused, (!) failed or cut off."
 
 
@@ -124,36 +126,49 @@ def _refusals(counts: RunCounts) -> Iterator[Arrow]:
             yield Arrow(route.points, route.label.saying([(Part(label, Look.REFUSED),)]), told, look=Look.REFUSED)
 
 
-def most_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+def listing(counts: RunCounts) -> Iterator[Line]:
+    """What stands below the picture: a legend, what was refused, what failed, what held already, what no table has."""
+    yield (Part(_LEGEND, Look.NOTE),)
+    yield from _refused(counts)
+    yield from _failed(counts)
+    settled = ", ".join(f"{event} in {state} {times(n)}" for (state, event), n in most_first(counts.unchanged))
+    yield from _wrapped("Already so, and nothing done: ", settled)
+    strange = (f"{event} ({edge}) in {source} {times(n)}" for (source, event, edge), n in most_first(counts.strange()))
+    yield from _wrapped("On no edge of the table: ", ", ".join(strange))
+
+
+def _refused(counts: RunCounts) -> Iterator[Line]:
+    asked = most_first(counts.refused)
+    for (state, event), count in asked[:_SHOWN]:
+        yield _cut(("(x) ", Look.REFUSED), (event, Look.EVENT), (f" in {state} {times(count)}", Look.EDGE))
+        for guard, often in most_first(counts.guards.get((state, event), {}))[:_GUARDS_SHOWN]:
+            yield _cut((f"      {guard} {times(often)}", Look.EDGE))
+    if len(asked) > _SHOWN:
+        yield _cut((f"(x) and {len(asked) - _SHOWN:,} more that were refused", Look.REFUSED))
+
+
+def _failed(counts: RunCounts) -> Iterator[Line]:
+    tried = counts.trouble()
+    for one, _ in most_first({one: sum(trouble) for one, trouble in tried.items()})[:_SHOWN]:
+        source, event, edge = one
+        why = f" ({edge}) in {source}: {tried[one].words()}"
+        yield _cut(("(!) ", Look.FAILED), (event, Look.EVENT), (why, Look.EDGE))
+    if len(tried) > _SHOWN:
+        yield _cut((f"(!) and {len(tried) - _SHOWN:,} more that failed", Look.FAILED))
+
+
+def most_first(counts: Mapping[_Key, int]) -> list[tuple[_Key, int]]:
     """The most frequent first, equal ones by name."""
     return sorted(counts.items(), key=lambda one: (-one[1], one[0]))
 
 
-def listing(counts: RunCounts) -> Iterator[Line]:
-    """What stands below the picture: a legend, what was refused, what failed, what held already, what no table has."""
-    yield (Part(_LEGEND, Look.NOTE),)
-    asked = sorted(counts.refused.items(), key=lambda one: (-one[1], one[0]))
-    for (state, event), count in asked[:_REFUSALS_SHOWN]:
-        yield _cut(("(x) ", Look.REFUSED), (event, Look.EVENT), (f" in {state} {times(count)}", Look.EDGE))
-        for guard, often in most_first(counts.guards.get((state, event), {}))[:_GUARDS_SHOWN]:
-            yield _cut((f"      {guard} {times(often)}", Look.EDGE))
-    if len(asked) > _REFUSALS_SHOWN:
-        yield _cut((f"(x) and {len(asked) - _REFUSALS_SHOWN:,} more that were refused", Look.REFUSED))
-    for (source, event, edge), trouble in sorted(counts.trouble().items())[:_REFUSALS_SHOWN]:
-        yield _cut(("(!) ", Look.FAILED), (event, Look.EVENT), (f" ({edge}) in {source}: {trouble.words()}", Look.EDGE))
-    settled = ", ".join(f"{event} in {state} {times(n)}" for (state, event), n in sorted(counts.unchanged.items()))
-    yield from _wrapped("Already so, and nothing done: ", settled)
-    strange = ", ".join(f"{event} ({edge}) in {source} {times(n)}" for (source, event, edge), n in _odd(counts))
-    yield from _wrapped("On no edge of the table: ", strange)
-
-
-def _odd(counts: RunCounts) -> list[tuple[Tried, int]]:
-    return sorted(counts.strange().items())[:_REFUSALS_SHOWN]
-
-
 def _wrapped(before: str, text: str) -> Iterator[Line]:
+    """Lines that are as long as the picture is wide, and not too many of them. Names are not broken."""
     if text:
-        for line in textwrap.wrap(before + text, _LINE_MAX, subsequent_indent="  ", max_lines=6, placeholder=" ..."):
+        wrap = textwrap.TextWrapper(
+            _LINE_MAX, subsequent_indent="  ", break_on_hyphens=False, max_lines=_LINES_MAX, placeholder=" ..."
+        )
+        for line in wrap.wrap(before + text):
             yield (Part(line, Look.NOTE),)
 
 

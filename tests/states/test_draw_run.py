@@ -153,10 +153,14 @@ def test_a_long_list_says_what_it_leaves_out() -> None:
     refused = {("awake", f"call-{index:02}"): 1 for index in range(40)}
     strange = {("awake", f"event-{index}", "edge", "awake"): 1 for index in range(400)}
     settled = {("awake", f"event-{index}"): 1 for index in range(400)}
-    found = lines(RunCounts(refused=refused, taken=strange, unchanged=settled))
+    failed = {("awake", f"event-{index:02}", "edge"): 50 - index for index in range(50)}
+    found = lines(RunCounts(refused=refused, taken=strange, unchanged=settled, undone=failed))
 
     assert "(x) and 28 more that were refused" in found
-    assert len(found) < 30
+    assert "(!) and 38 more that failed" in found
+    assert len(found) < 45
+    assert "(!) event-00 (edge) in awake: 50 undone" in found
+    assert all(not line.endswith("-") for line in found)
     assert max(map(len, found)) <= 93
 
 
@@ -170,7 +174,7 @@ def test_what_no_table_has_is_told_and_drawn_nowhere() -> None:
 
     assert all(one.faint for one in drawing.arrows)
     (line,) = (one for one in lines(counts) if one.startswith("On no edge"))
-    assert line == "On no edge of the table: dream (x) in awake x2, sleep (quiesces) in awake x1, teleport"
+    assert line == "On no edge of the table: teleport (beams) in awake x4, dream (x) in awake x2, sleep"
     assert counts.moves() == {}
 
 
