@@ -58,12 +58,14 @@ def wide() -> nn.Module:
     return LlamaForCausalLM(LlamaConfig(vocab_size=128, initializer_range=0.3, **sizes)).eval()
 
 
-def peft_trainer(place: Place, *names: str, model: nn.Module | None = None, **how: Any) -> Names:
+def peft_trainer(
+    place: Place, *names: str, model: nn.Module | None = None, config: LifecycleConfig | None = None, **how: Any
+) -> Names:
     """The trainer, its adapters and optimizers on a small Llama; these adapters are loaded, the first was stepped."""
     adapters = PeftAdapters(model or llama(), slots=2, rank=16, target_modules=("q_proj", "v_proj"))
     optimizers = adapters.optimizers(lambda slot: AdamW(slot, lr=1e-2))
     trainer = TrainerLifecycle(
-        LifecycleConfig(),
+        config or LifecycleConfig(),
         saver=place.arena(),
         model=adapters.model,
         optimizer=optimizers,
