@@ -104,14 +104,13 @@ def decide(state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tup
         TableError: two rows hold at once. The library's own table is enumerated against this.
     """
     rows = _ROWS.get((state, event), ()) if table is TABLE else _grouped(table).get((state, event), ())
-    chosen = [row for row in rows if _is_chosen(row, facts)]
+    chosen = [(row, verdicts) for row in rows if (verdicts := _selected(row, facts)) is not None]
     if len(chosen) > 1:
-        raise TableError(chosen[1].name, f"holds together with {chosen[0].name}")
+        raise TableError(chosen[1][0].name, f"holds together with {chosen[0][0].name}")
     if not chosen:
         asked = [(row, tuple([selector(facts) for selector in row.when])) for row in rows]
         return _no_row(state, event, asked, table)
-    row = chosen[0]
-    selected = tuple([selector(facts) for selector in row.when])
+    row, selected = chosen[0]
     if row.kind is RowKind.SETTLED:
         return NoChange(state, event, selected)
     if row.kind is RowKind.REFUSING:
@@ -123,9 +122,15 @@ def decide(state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tup
     return Step(state, event, row.edge, row.target, row.effects, verdicts, decide_reads(facts))
 
 
-def _is_chosen(row: Row, facts: Facts) -> bool:
-    """Whether all selectors hold. Those after one that does not are not asked: most rows are none of this moment."""
-    return all(selector(facts).holds for selector in row.when)
+def _selected(row: Row, facts: Facts) -> tuple[Verdict, ...] | None:
+    """The verdicts of its selectors, None where one does not hold: those after it are not asked."""
+    verdicts = []
+    for selector in row.when:
+        verdict = selector(facts)
+        if not verdict.holds:
+            return None
+        verdicts.append(verdict)
+    return tuple(verdicts)
 
 
 def _no_row(

@@ -125,11 +125,10 @@ def _changed(first: Mapping[str, Any], entry: dict[str, Any], change: Mapping[st
     entry, copies = dict(entry), {}
     for name, told in change.items():
         value = first[told["was"]] if type(told) is dict else told
-        field, _, tag = name.partition(".")
-        if tag:
-            copies[tag] = value
+        if "." in name:
+            copies[name.partition(".")[2]] = value
         else:
-            entry[field] = value
+            entry[name] = value
     if copies:
         entry[COPIES] = [list(one) for one in in_order(first[COPIES], dict(entry[COPIES]) | copies)]
     return entry

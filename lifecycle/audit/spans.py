@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain
 
 
 def spans_of(positions: Iterable[int]) -> str:
@@ -20,12 +21,13 @@ def spans_of(positions: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def positions_in(text: str) -> Iterator[int]:
+def positions_in(text: str) -> Iterable[int]:
     """The positions that a text names.
 
     Raises:
         ValueError: it is no such text.
     """
-    for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+    if text.isdecimal():  # most texts are one position
+        return (int(text),)
+    runs = [part.partition("-") for part in text.split(",")] if text else []
+    return chain.from_iterable([range(int(first), int(last or first) + 1) for first, _, last in runs])

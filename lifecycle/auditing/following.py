@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import ValidationError, convert
+
 from lifecycle.audit.expand import ExpandedFacts
-from lifecycle.audit.facts import ENTRIES, entry_of, value_of
+from lifecycle.audit.facts import ENTRIES, value_of
 from states import Facts
 
 
@@ -25,17 +27,21 @@ class FactsReader:
             KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
         """
         before, self._told = self._told, None
-        if before is None or not isinstance(told, ExpandedFacts) or told.before is not before:
-            whole = {**told["shared"], **told["local"]}
-            self._facts = Facts(**{"origin": whole["origin"], **self._values(whole, whole)})
-        else:
-            values: dict[str, Any] = {}
-            for scope in ("shared", "local"):
-                values |= self._values(told[scope], told.written[scope])
-            if values:
-                self._facts = self._facts.changed(values)
+        try:
+            if before is None or not isinstance(told, ExpandedFacts) or told.before is not before:
+                self._facts = self._whole(told)
+            else:
+                values = self._values(told["shared"], told.written["shared"])
+                values |= self._values(told["local"], told.written["local"])
+                self._facts = self._facts.changed(values) if values else self._facts
+        except ValidationError as error:
+            raise ValueError(str(error)) from error
         self._told = told
         return self._facts
+
+    def _whole(self, told: Mapping[str, Any]) -> Facts:
+        both = {**told["shared"], **told["local"]}
+        return Facts(**{"origin": both["origin"], **self._values(both, both)})
 
     def _values(self, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
         return {name: self._value(name, told[name]) for name in names}
@@ -44,12 +50,13 @@ class FactsReader:
         """A value; of a list of entries those that are others than in the list before are made."""
         if name not in ENTRIES:
             return value_of(name, told)
+        kind = ENTRIES[name]
         was, made = self._entries.get(name, ([], ()))
         if len(was) == len(told):  # nearly always none has come or gone
-            now = [done if old is one else entry_of(name, one) for one, old, done in zip(told, was, made, strict=True)]
+            now = [done if old is one else convert(one, kind) for one, old, done in zip(told, was, made, strict=True)]
         else:
             held = {id(old): done for old, done in zip(was, made, strict=True)}
-            now = [held.get(id(one)) or entry_of(name, one) for one in told]
+            now = [held.get(id(one)) or convert(one, kind) for one in told]
         self._entries[name] = told, tuple(now)
         return self._entries[name][1]
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from lifecycle.audit.chain import SCHEMA
+from lifecycle.auditing.following import others
 from lifecycle.auditing.kinds import Found, Kind, Seen
-from states import BUFFERS, OFFLOADED, Facts, Source, TrainerEvent, TrainerState, adapter_group
+from states import BUFFERS, OFFLOADED, ContentFacts, Facts, Source, TrainerEvent, TrainerState, adapter_group
 from states.sources import decide_reads
 
 _KEEP: Final = frozenset({"begin_step", "sleep", "offload", "wake_up", "update_weights", "switch_model"})
@@ -30,6 +31,7 @@ class Versions:
         self._newest: int | None = None
         self._facts: Facts | None = None
         self._told: dict[str, int] = {}
+        self._held: tuple[ContentFacts, ...] = ()
         self._is_first = False
 
     def see(self, seen: Seen) -> Found:
@@ -50,6 +52,7 @@ class Versions:
         elif seen.event == "failed":
             if record["target"] == TrainerState.FAULTED:
                 self._known = self._newest = None
+                self._held = ()
         elif seen.event == "noted":
             self._noted(record)
 
@@ -64,13 +67,17 @@ class Versions:
                 named = (f"{one} {told.get(one)}, and the trainer has {known.get(one)}" for one in unlike[:3])
                 yield Kind.VERSION, f"the facts name {'; '.join(named)}"
         if self._newest is not None and (self._known is None or _LATER not in self._known.values()):
-            for one in facts.contents:
-                held = (one.live, one.saver, one.file, *(version for _, version in one.copies))
+            is_known = True  # versions only rise: what was not too new for an entry is not later either
+            for one in others(self._held, facts.contents):
+                held = (one.live, one.saver, one.file, *[version for _, version in one.copies])
                 later = [version for version in held if version is not None and version > self._newest]
                 if later:
+                    is_known = False
                     yield Kind.VERSION, f"{one.group} is held in version {later[0]}, which nobody has given out"
+            self._held = facts.contents if is_known else ()
         self._known = told
-        self._rise([version for one in facts.contents for version in (one.version, *(held for _, held in one.copies))])
+        self._rise([one.version for one in facts.contents])
+        self._rise([version for one in facts.contents if one.copies for _, version in one.copies])
 
     def _moved(self, record: dict[str, Any]) -> Found:
         changed, facts, trigger = record["versions"], self._facts, record["trigger"]
@@ -115,7 +122,7 @@ class Versions:
             self._known = self._known | {BUFFERS: _LATER}
 
     def _rise(self, versions: Iterable[object]) -> None:
-        self._newest = max((one for one in (self._newest, *versions) if isinstance(one, int)), default=None)
+        self._newest = max([one for one in (self._newest, *versions) if isinstance(one, int)], default=None)
 
     def end(self) -> Found:
         """Any version may be the last."""
@@ -124,7 +131,7 @@ class Versions:
     def forget(self) -> None:
         """The next facts are believed."""
         self._known = self._newest = self._facts = None
-        self._is_first = False
+        self._held, self._is_first = (), False
 
 
 def _may_change(trigger: str, group: str, facts: Facts) -> bool:
@@ -140,10 +147,11 @@ def _reads(seen: Seen) -> Found:
     facts, record = seen.facts, seen.record
     assert facts is not None
     told = record.get("decision")
-    wanted = {one.group: one.version for one in facts.contents}
-    for one in told if isinstance(told, list) else ():
-        if one["source"] is not None and one["version"] != wanted.get(one["group"]):
-            yield Kind.READ, f"{one['group']} is read in version {one['version']}, it is {wanted.get(one['group'])}"
+    if isinstance(told, list):  # version 1 tells each of them
+        wanted = {one.group: one.version for one in facts.contents}
+        for one in told:
+            if one["source"] is not None and one["version"] != wanted.get(one["group"]):
+                yield Kind.READ, f"{one['group']} is read in version {one['version']}, it is {wanted.get(one['group'])}"
     if seen.event != "began" or record["source"] not in OFFLOADED or facts.active_tags:
         return
     unplaced = {one.group for one in facts.contents if one.backup == "unplaced"}
