@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lifecycle.audit.expand import is_whole
+from lifecycle.audit.rotation import GZIP
 from lifecycle.auditing.asked import Asked
 from lifecycle.auditing.chain import Chain
 from lifecycle.auditing.decisions import Verdicts
@@ -26,6 +27,7 @@ from lifecycle.auditing.transitions import Pairs, States
 from lifecycle.auditing.versions import Versions
 
 _HAVE_FACTS: Final = frozenset({"began", "refused", "unchanged"})
+_MESSAGE_MAX: Final = 600
 _DAMAGE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
@@ -60,6 +62,13 @@ def audit_logs(paths: Sequence[str | os.PathLike[str]], audited: Audited | None 
                 yield found
         return
     yield from compare([one.run() for one in audits])
+    seen_before: dict[tuple[object, ...], str] = {}
+    for one in audits:
+        if one.first is not None and one.first.record is not None:
+            owner = tuple(one.first.record.get(key) for key in ("run", "rank", "model"))
+            if owner in seen_before:
+                yield _violation(Kind.RANKS, one.first, f"it is of the same rank as {seen_before[owner]}")
+            seen_before[owner] = str(one.first.file)
 
 
 class _LogAudit:
@@ -69,11 +78,15 @@ class _LogAudit:
         path: where it is.
         audited: counts its records.
         projects: others are compared with it.
+
+    Attributes:
+        first: its first record.
     """
 
     def __init__(self, path: str | os.PathLike[str], audited: Audited, *, projects: bool) -> None:
         self._path = path
         self._audited = audited
+        self.first: Line | None = None
         self._chain = Chain()
         self._facts = FactsReader()
         self._form = Form()
@@ -96,18 +109,27 @@ class _LogAudit:
                 self._chain.torn(line)
                 continue
             torn, last = None, line
+            self.first = self.first or line
             self._audited.records += 1
             found, is_whole = self._see(line, line.record)
             for kind, message in found:
                 yield _violation(kind, line, message)
             if is_whole and self._projects:
                 yield Projected(line, line.record)
-        if torn is not None:
+        yield from self._ended(last, torn)
+
+    def _ended(self, last: Line | None, torn: Line | None) -> Iterator[Violation]:
+        """What is wrong with a log that ends after this record, or in this line."""
+        if torn is not None and _has_end(torn):
+            yield _violation(Kind.TORN, torn, "it is no record")
+        elif torn is not None:
             self._audited.cut_off[str(torn.file)] = torn.number
-        if last is not None:
-            for check in self._checks:
-                for kind, message in check.end():
-                    yield _violation(kind, last, message)
+        if last is None:
+            yield Violation(Kind.SESSION, str(self._path), 1, "there is no record in it")
+            return
+        for check in self._checks:
+            for kind, message in check.end():
+                yield _violation(kind, last, message)
 
     def _see(self, line: Line, record: dict[str, Any]) -> tuple[list[tuple[Kind, str]], bool]:
         """What is wrong with a record, and whether everything of it could be looked at.
@@ -153,5 +175,15 @@ class _LogAudit:
             check.forget()
 
 
+def _has_end(line: Line) -> bool:
+    """Whether the last line of a file was written to its end, and not cut off. False of what is no plain file."""
+    if line.file.suffix == GZIP or not line.file.is_file():
+        return False
+    with line.file.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read() == b"\n"
+
+
 def _violation(kind: Kind, line: Line, message: str) -> Violation:
-    return Violation(kind, str(line.file), line.number, message)
+    told = message if len(message) <= _MESSAGE_MAX else f"{message[:_MESSAGE_MAX]}..."
+    return Violation(kind, str(line.file), line.number, told)

@@ -10,9 +10,7 @@ from lifecycle.audit.rotation import GZIP
 from lifecycle.auditing.kinds import Found, Kind
 from lifecycle.auditing.lines import Line
 
-_HASH: Final = b',"hash":"'
-_TAIL_BYTES: Final = len(_HASH) + 64 + len(b'"}')
-_OWNER: Final = ("run", "rank", "model")
+_TAIL_BYTES: Final = len(b',"hash":"') + 64 + len(b'"}')
 
 
 class Chain:
@@ -39,7 +37,8 @@ class Chain:
         """The next record."""
         self.is_broken = False
         is_opened = record.get("event") == "lifecycle.opened"
-        if self._torn is not None and not (is_opened and record.get("torn_bytes") == len(self._torn.text)):
+        is_told = is_opened and self._torn is not None and record.get("torn_bytes") == len(self._torn.text) > 0
+        if self._torn is not None and not is_told:
             yield Kind.TORN, f"line {self._torn.number} before it is no record: {_shown(self._torn.text)}"
             self.is_broken = True
         torn, self._torn = self._torn, None
@@ -48,9 +47,16 @@ class Chain:
             yield Kind.SESSION, "the log begins in the middle of a session"
         if self._sequence is None and is_opened and record.get("continues"):
             self._hash, self._sequence = str(record.get("last_hash")), _number(sequence) - 1
-        yield from self._numbered(sequence)
-        yield from self._hashed(line.text)
-        yield from self._owned(record, is_new=is_opened and not record.get("continues"))
+        if sequence != (self._sequence or 0) + 1:
+            self.is_broken = True
+            yield Kind.SEQUENCE, self._misnumbered(sequence)
+        if not self._is_hashed(line.text):
+            self.is_broken = True
+            yield Kind.CHAIN, "it does not follow from the line before it: one of them was changed, or one is missing"
+        owner = (record.get("run"), record.get("rank"), record.get("model"))
+        if self._owner not in (None, owner) and (not is_opened or record.get("continues")):
+            yield Kind.SESSION, f"run, rank and model are {owner}, in the record before {self._owner}"
+        self._owner = owner
         if is_opened:
             yield from self._session(record)
             yield from self._said(record, line.file, is_torn=torn is not None)
@@ -58,26 +64,14 @@ class Chain:
         self._sequence, self._hash = _number(sequence), str(record.get("hash"))
         self._pend(record)
 
-    def _numbered(self, sequence: object) -> Found:
+    def _misnumbered(self, sequence: object) -> str:
         expected = (self._sequence or 0) + 1
-        if sequence == expected:
-            return
-        self.is_broken = True
         what = "repeats a number" if _number(sequence) < expected else "leaves a gap"
-        yield Kind.SEQUENCE, f"record {sequence} {what}: {expected} comes next"
+        return f"record {sequence} {what}: {expected} comes next"
 
-    def _hashed(self, text: bytes) -> Found:
-        body, tail = text[:-_TAIL_BYTES], text[-_TAIL_BYTES:]
-        hashed = sha256(self._hash.encode() + body + b"}").hexdigest()
-        if tail != _HASH + hashed.encode() + b'"}':
-            self.is_broken = True
-            yield Kind.CHAIN, "it does not follow from the line before it: one of them was changed, or one is missing"
-
-    def _owned(self, record: dict[str, Any], *, is_new: bool) -> Found:
-        owner = tuple(record.get(key) for key in _OWNER)
-        if self._owner not in (None, owner) and not is_new:
-            yield Kind.SESSION, f"run, rank and model are {owner}, in the record before {self._owner}"
-        self._owner = owner
+    def _is_hashed(self, text: bytes) -> bool:
+        hashed = sha256(self._hash.encode() + text[:-_TAIL_BYTES] + b"}").hexdigest()
+        return text.endswith(f',"hash":"{hashed}"}}'.encode())
 
     def _session(self, record: dict[str, Any]) -> Found:
         """What a session says of what went before it."""

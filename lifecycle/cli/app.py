@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated
 
@@ -55,9 +57,14 @@ app.command()(watch)
 
 
 def main() -> None:
-    """Run the command line. An error of the library is printed and ends with exit code 1."""
+    """Run the command line. An error of the library is printed and ends with exit code 1, one of the system with 2."""
     try:
         app()
     except LifecycleError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
+    except OSError as error:
+        with suppress(OSError):  # what could not be written is not tried again when the process ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from lifecycle.wording import printable
+
 VIOLATIONS = 1
 UNREADABLE = 2
 
@@ -33,12 +35,12 @@ def audit(
             typer.echo(json.dumps({"records": audited.records, "violations": found}, indent=2))
         else:
             for count, one in enumerate(audit_logs(logs, audited), start=1):  # noqa: B007 - how many there were
-                typer.echo(f"{one.file}:{one.line}: {one.kind.value}: {one.message}")
+                typer.echo(printable(f"{one.file}:{one.line}: {one.kind.value}: {one.message}"))
     except AuditError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"error: {printable(str(error))}", err=True)
         raise typer.Exit(UNREADABLE) from None
     for file, line in audited.cut_off.items():
-        typer.echo(f"{file}:{line}: the last line is cut off; everything before it was read", err=True)
+        typer.echo(f"{printable(file)}:{line}: the last line is cut off; everything before it was read", err=True)
     if not as_json:
         typer.echo(f"{audited.records} records, {count} violation{'s' if count != 1 else ''}")
     if count:
