@@ -38,11 +38,15 @@ class RunWatch:
 
     Args:
         paths: one log, or one a rank; they need not exist yet.
+
+    Attributes:
+        logs: how many there are.
     """
 
     def __init__(self, paths: Sequence[str | os.PathLike[str]]) -> None:
         self._followers = [Follower(Path(path)) for path in paths]
         self._ranks: dict[int, RankWatch] = {}
+        self.logs = len(self._followers)
 
     def poll(self) -> Iterator[Happened]:
         """What was written since the last call. Use all of it: what is left out is not seen.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from lifecycle.report.model import Happening, Transition, Unreadable
 from lifecycle.watch.attention import Concern, Notice, notices, who
 from lifecycle.watch.draw import draw, fitted
 from lifecycle.watch.lines import line_of, notice_line
@@ -58,8 +60,8 @@ def show_lines(run: RunWatch, console: Console, rows: int, max_age_s: float | No
     Raises:
         AuditError: a log cannot be read, or is none.
     """
-    before = [*run.poll()]
-    _print(console, run.picture(), before[-rows:] if rows else [])
+    before = deque(run.poll(), maxlen=rows * run.logs)
+    _print(console, run.picture(), in_time(before)[-rows:])
     told: set[Notice] = set()
     while True:
         picture = run.picture()
@@ -68,8 +70,24 @@ def show_lines(run: RunWatch, console: Console, rows: int, max_age_s: float | No
             _write(console, notice_line(one, picture.now_s))
         told = found
         time.sleep(REFRESH_S)
-        happened = [*run.poll()]
+        happened = in_time(run.poll())
         _print(console, run.picture(), happened)
+
+
+def in_time(happened: Iterable[Happened]) -> list[Happened]:
+    """What several logs say, in the order of its times; what has none stays behind what it came after."""
+    placed: list[tuple[float, Happened]] = []
+    time_s: dict[int, float] = {}
+    for one in happened:
+        time_s[one.index] = _time_s(one.happening, time_s.get(one.index, float("-inf")))
+        placed.append((time_s[one.index], one))
+    return [one for _, one in sorted(placed, key=lambda each: each[0])]
+
+
+def _time_s(happening: Happening, otherwise_s: float) -> float:
+    if isinstance(happening, Unreadable):
+        return otherwise_s
+    return happening.ended_s if isinstance(happening, Transition) else happening.time_s
 
 
 def _print(console: Console, picture: Picture, happened: Sequence[Happened]) -> None:
