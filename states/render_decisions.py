@@ -7,7 +7,7 @@ from itertools import product
 
 from states.decision import Step, decide
 from states.facts import TARGETS, ContentFacts, Facts
-from states.names import FROZEN_BASE, Strategy, TrainerEvent, TrainerState
+from states.names import FROZEN_BASE, FrozenBase, Strategy, TrainerEvent, TrainerState
 from states.placement import place
 from states.render import GENERATED, markdown_table
 from states.rule import enable_weight_backup, weight_sync_reads_saver_backup
@@ -18,7 +18,8 @@ The rule: weight sync reads the memory saver's own host backup if and only if th
 offload target is `cpu`, and no ref, teacher or old actor is kept. Weight backup is enabled if that does not hold and
 the run is colocated or keeps one of those models. That is strategy `reference`; `duplicate` always makes a copy, and
 `lean` makes one only of bytes that a pause would hide: of none, with tensors placed as [placement.md](placement.md)
-says. The last columns name the edge that a reconcile takes, by strategy.
+says. The last columns name the edge that a reconcile takes, by strategy. All of it is the same with the frozen base in
+a file (`frozen_base="file"`).
 
 This says whether a *copy is made*. *Where a read goes* follows from residency and versions at that moment:
 `adapter-lifecycle explain` shows it.
@@ -39,11 +40,12 @@ def kinds_of_run() -> Iterator[Facts]:
         )
 
 
-def reconcile_edge(facts: Facts, strategy: Strategy) -> str:
+def reconcile_edge(facts: Facts, strategy: Strategy, frozen_base: FrozenBase = FrozenBase.SAVER) -> str:
     """The edge on which a reconcile of this kind of run leaves ``adapter-reconciling``."""
-    placed = place(FROZEN_BASE, target=facts.offload_target, frozen_base=facts.frozen_base, strategy=strategy)
+    placed = place(FROZEN_BASE, target=facts.offload_target, frozen_base=frozen_base, strategy=strategy)
     base = ContentFacts(backup=placed.backup, file=1 if placed.file else None)
-    given = {"strategy": strategy.value, "origin": TrainerState.AWAKE, "contents": (base,)}
+    given = {"strategy": strategy.value, "frozen_base": frozen_base.value, "contents": (base,)}
+    given |= {"origin": TrainerState.AWAKE}
     asked = Facts(**{**facts.shared(), **facts.local(), **given})
     step = decide(TrainerState.ADAPTER_RECONCILING, TrainerEvent.RECONCILED, asked)
     assert isinstance(step, Step)  # without a lease nothing stands against leaving

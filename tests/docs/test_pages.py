@@ -11,9 +11,10 @@ from lifecycle.cli.docs import pages
 from states import REVERSAL, TABLE, Effect, RowKind, TrainerState
 from states.adapters import ADAPTER_TABLE
 from states.engine_table import ENGINE_TABLE, TAG_TABLE
+from states.names import FrozenBase, Strategy
 from states.render import diagram, edges, effect_table, guard_table, markdown_table, states_page, transitions_table
 from states.render_adapters import adapter_diagram, adapters_page
-from states.render_decisions import decision_table, kinds_of_run
+from states.render_decisions import decision_table, kinds_of_run, reconcile_edge
 from states.render_engine import engine_diagram, engine_guards, engine_moves, engine_page, engine_settled, tag_diagram
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -148,6 +149,18 @@ def test_the_decision_table_says_what_the_rule_says() -> None:
     assert answers("yes", "yes", "cpu", "-", "-", "-") == f"yes | - | {edges_of(reads, reads, copies)} |"
     assert answers("yes", "yes", "cpu", "yes", "-", "-") == f"- | yes | {edges_of(reads, copies, copies)} |"
     assert answers("-", "yes", "disk", "-", "-", "-") == f"- | - | {edges_of(makes_none, makes_none, copies)} |"
+
+
+def test_where_the_frozen_base_lies_makes_no_difference_to_the_edge() -> None:
+    """The page says so, of every kind of run and strategy."""
+    unlike = [
+        (run, strategy)
+        for run in kinds_of_run()
+        for strategy in Strategy
+        if reconcile_edge(run, strategy, FrozenBase.FILE) != reconcile_edge(run, strategy)
+    ]
+
+    assert unlike == []
 
 
 def test_a_cell_never_breaks_its_table() -> None:
