@@ -10,6 +10,7 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from lifecycle.audit.expand import ExpandedFacts
 from states import ContentFacts, EngineFacts, Facts, LeaseFacts
 
 _KINDS: Final = {"contents": ContentFacts, "engines": EngineFacts, "leases": LeaseFacts}
@@ -19,15 +20,12 @@ _TOLD: Final = frozenset({*_SCOPES, "since"})
 
 def _struct(name: str, kind: type, names: Iterable[str]) -> type[msgspec.Struct]:
     hints = get_type_hints(kind)
-    return msgspec.defstruct(name, [(one, hints[one]) for one in names])
+    return msgspec.defstruct(name, [(one, hints[one], msgspec.UNSET) for one in names])
 
 
 _PLAIN: Final = {scope: _struct(scope, Facts, sorted(names - _KINDS.keys())) for scope, names in _SCOPES.items()}
-"""The facts of a scope that are no lists of entries: those are looked at one by one, and each of them once."""
-_ENTRY: Final = {
-    name: (frozenset(one.name for one in fields(kind)), _struct(name, kind, [one.name for one in fields(kind)]))
-    for name, kind in _KINDS.items()
-}
+"""The facts of a scope that are told and no lists of entries: whoever makes facts of those looks at their values."""
+_FIELDS: Final = {name: frozenset(one.name for one in fields(kind)) for name, kind in _KINDS.items()}
 _PLACES: Final = frozenset(
     {"device", "saver_host", "saver_disk", "base_file", "snapshots", "kept_gradients", "transport", "moved"}
 )
@@ -38,6 +36,7 @@ class Form:
 
     def __init__(self) -> None:
         self._seen: dict[str, list[Any]] = {}
+        self._before: Mapping[str, Any] | None = None
 
     def problem(self, record: Mapping[str, Any], facts: Mapping[str, Any] | None) -> str:
         """Why it is no record, empty where it is one.
@@ -60,34 +59,36 @@ class Form:
             return f"its facts are none: {error}"
 
     def _of_facts(self, facts: Mapping[str, Any]) -> str:
-        strange = {*facts, *getattr(facts, "written", ())} - _TOLD
+        strange = (facts.keys() | getattr(facts, "written", facts).keys()) - _TOLD
         if strange:
             return f"its facts hold {', '.join(sorted(strange))}"
+        before, self._before = self._before, None
+        is_change = before is not None and isinstance(facts, ExpandedFacts) and facts.before is before
         for scope, names in _SCOPES.items():
             told = facts.get(scope, {})
-            if told.keys() != names:
+            if not is_change and told.keys() != names:
                 return f"its {scope} facts are not all there, or others are"
-            msgspec.convert(told, _PLAIN[scope])
-            for name in names & _KINDS.keys():
+            # What is not changed was looked at before, and names that were not there cannot have been changed.
+            looked_at = {name: told[name] for name in facts.written[scope]} if is_change else told
+            msgspec.convert(looked_at, _PLAIN[scope])
+            for name in _KINDS.keys() & looked_at.keys():
                 self._look(name, told[name])
+        self._before = facts
         return ""
 
     def _look(self, name: str, entries: list[Any]) -> None:
         """Entries that did not stand there before.
 
         Raises:
-            msgspec.ValidationError: one of them has other fields, or of other types.
+            msgspec.ValidationError: one of them has other fields.
         """
         before = self._seen.get(name, [])
         if entries is before:
             return
-        names, kind = _ENTRY[name]
+        names = _FIELDS[name]
         for one, held in zip(entries, chain(before, repeat(None)), strict=False):
-            if one is held:
-                continue
-            msgspec.convert(one, kind)
-            if one.keys() != names:
-                raise msgspec.ValidationError(f"an entry of {name} has {', '.join(sorted(one.keys() - names))}")
+            if one is not held and one.keys() != names:
+                raise msgspec.ValidationError(f"an entry of {name} has {', '.join(sorted(one.keys() ^ names))}")
         self._seen[name] = entries
 
 
