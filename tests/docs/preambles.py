@@ -52,7 +52,7 @@ def checkpoints(place: Place) -> Iterator[Names]:
 
 
 def engines(place: Place) -> Iterator[Names]:
-    """A vLLM server over the same model, and an SGLang server on its checkpoint."""
+    """A vLLM server over the same model, an SGLang server on its checkpoint, and an engine of the reader's own."""
     names = peft_trainer(place, "my-adapter", model=wide())
     place.patches.setattr("lifecycle.engines.vllm.VllmEngine", vllm_over(wide()))
     names |= {"token": None}
@@ -63,6 +63,10 @@ def engines(place: Place) -> Iterator[Names]:
     names = {"trainer": world.trainer}
     yield names
     assert names["answer"]
+    yield names
+    assert names["trainer"].serving([names["mine"]])["mine"].serves == "current"
+    assert names["mine"].report().versions == names["trainer"].versions
+    assert not names["trainer"].update_weights([names["mine"]]).engines
 
 
 def megatron(place: Place) -> Iterator[Names]:
