@@ -146,7 +146,7 @@ class _LogAudit:
             return found, False
         try:
             for see in self._sees:
-                found += [*see(seen)]
+                found += see(seen)
         except _DAMAGE as error:  # a value that no record has
             self._forget()
             found.append((Kind.MALFORMED, f"its values cannot be compared: {type(error).__name__}: {error}"))
