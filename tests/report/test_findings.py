@@ -9,6 +9,7 @@ import pytest
 
 from lifecycle.report import Outputs, write_report
 from lifecycle.report.judgement import Finding, Level, findings
+from lifecycle.report.summary import SHOWN_MOST
 from tests.report.logs import START, Log
 from tests.report.test_summary import report_of, run
 
@@ -18,10 +19,10 @@ def of_level(level: Level, *logs: Log) -> list[str]:
     return [one.text for one in findings(report_of(*logs)) if one.level is level]
 
 
-def failing(log: Log, target: str = "sleeping") -> Log:
+def failing(log: Log, target: str = "sleeping", error: str = "OSError: no room") -> Log:
     """The log with a sleep that failed."""
     what = log.began("sleep", "quiesces", "awake", target)
-    log.add("failed", 2.0, transition=log.transition, **what, effect="clear-caches", error="OSError: no room")
+    log.add("failed", 2.0, transition=log.transition, **what, effect="clear-caches", error=error)
     return log
 
 
@@ -47,7 +48,7 @@ def test_a_run_in_which_nothing_failed_is_well() -> None:
 
 def test_what_failed_is_named() -> None:
     """How many, and the first one, from which others follow."""
-    (told,) = of_level(Level.BAD, failing(failing(run(1))))
+    (told,) = of_level(Level.BAD, failing(failing(run(1)), error="what came of it"))
 
     assert told.startswith(
         "2 transitions failed. The first: rank 0, sleep from awake to sleeping, begun 2026-03-01 12:00"
@@ -75,14 +76,15 @@ def test_a_rank_that_is_faulted_at_the_end_is_named_first() -> None:
 def test_of_what_has_no_end_the_last_is_named() -> None:
     """There a run hangs, or has died."""
     crashed = run(1)
-    crashed.began("sleep", "quiesces", "awake", "sleeping")
-    crashed.opened(restart=True)
+    for _ in range(SHOWN_MOST):
+        crashed.began("sleep", "quiesces", "awake", "sleeping")
+        crashed.opened(restart=True)
     crashed.turn(1)
     crashed.began("offload", "offloads-to-cpu", "sleeping", "offloaded-cpu")
 
     (told,) = of_level(Level.BAD, crashed, run(1, rank=1))
 
-    assert told.startswith("2 transitions without an end")
+    assert told.startswith(f"{SHOWN_MOST + 1} transitions without an end")
     assert "The last: rank 0, offload from sleeping to offloaded-cpu" in told
 
 
