@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lifecycle.outcome import EngineOutcome
@@ -41,6 +41,7 @@ class LagBook:
 
     def pushed(self, engines: Mapping[str, EngineOutcome], wanted: Mapping[str, int]) -> None:
         """What a push came to; who is up to date holds exactly what is wanted."""
+        wanted = dict(wanted)  # one for all of them: they are compared once
         for name, one in engines.items():
             if one.committed:
                 self._note(name, wanted, in_doubt=False)
@@ -52,7 +53,7 @@ class LagBook:
     def saw(self, standings: Mapping[str, Standing]) -> None:
         """What the engines said when they were asked."""
         for name, one in standings.items():
-            self._note(name, one.versions, in_doubt=one.serves in _IN_DOUBT)
+            self._note(name, dict(one.versions), in_doubt=one.serves in _IN_DOUBT)
 
     def held(self) -> Mapping[str, Mapping[str, int]]:
         """Engine to the content groups that it held when it was last heard of, and their versions. Do not change it."""
@@ -65,19 +66,27 @@ class LagBook:
             wanted: content group to the trainer's newest version.
             staleness: by how many versions some are behind. Asked of those that differ.
         """
-        return {name: self._lag(name, wanted, staleness) for name in self._held}
+        compared: dict[int, Lag] = {}
+        for held in self._held.values():
+            if id(held) not in compared:
+                compared[id(held)] = self._lag(held, wanted, staleness)
+        return {
+            name: replace(lag, is_in_doubt=lag.is_in_doubt or name in self._in_doubt)
+            for name, held in self._held.items()
+            for lag in (compared[id(held)],)
+        }
 
-    def _lag(self, name: str, wanted: Mapping[str, int], staleness: Callable[[Mapping[str, int]], int]) -> Lag:
-        held = self._held[name]
+    @staticmethod
+    def _lag(held: Mapping[str, int], wanted: Mapping[str, int], staleness: Callable[[Mapping[str, int]], int]) -> Lag:
         differ = {group for group, _ in held.items() ^ wanted.items()}
         try:
             behind = staleness({group: held[group] for group in differ & held.keys() & wanted.keys()})
         except StalenessError:
             return Lag(None, len(differ), is_in_doubt=True)
-        return Lag(behind, len(differ), name in self._in_doubt)
+        return Lag(behind, len(differ), is_in_doubt=False)
 
-    def _note(self, name: str, held: Mapping[str, int], *, in_doubt: bool) -> None:
-        self._held[name] = dict(held)
+    def _note(self, name: str, held: dict[str, int], *, in_doubt: bool) -> None:
+        self._held[name] = held
         (self._in_doubt.add if in_doubt else self._in_doubt.discard)(name)
         while len(self._held) > ENGINES_MAX:
             oldest = next(iter(self._held))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Final
 
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.engines.protocol import RolloutEngine
-from lifecycle.errors import AuditError, TransitionFailed
+from lifecycle.errors import AuditError, ConfigError, TransitionFailed
 from lifecycle.metrics.lag import Lag, LagBook
 from lifecycle.metrics.reading import Reading, parts_of
 from lifecycle.metrics.seconds import Seconds
@@ -28,18 +29,25 @@ class Metrics:
     :meth:`look_at` alone.
 
     Args:
-        trainer: whom to watch, as long as it lives.
+        trainer: whom to watch, as long as it lives: metrics do not keep it, or its memory, alive.
         rank: of this process.
 
     Attributes:
         model: the trainer's model.
         rank: of this process.
+
+    Raises:
+        ConfigError: the trainer is none, or the rank is no whole number from 0.
     """
 
     def __init__(self, trainer: TrainerLifecycle, *, rank: int = 0) -> None:
+        if not isinstance(trainer, TrainerLifecycle):
+            raise ConfigError(f"trainer is a {type(trainer).__name__}; give the TrainerLifecycle itself")
+        if type(rank) is not int or rank < 0:
+            raise ConfigError(f"rank is {rank!r}; give the number of this process, from 0")
         self.model = trainer.config.model
         self.rank = rank
-        self._trainer = trainer
+        self._watched = weakref.ref(trainer)
         self._lock = Lock()
         self._engines = LagBook()
         self._seconds: dict[str, Seconds] = {}
@@ -50,24 +58,46 @@ class Metrics:
         trainer.watch(self._begins)
 
     def reading(self) -> Reading:
-        """The numbers as of the last event. Safe in any thread, and never waits for an event."""
+        """The numbers as of the last event. Safe in any thread, and never waits for an event.
+
+        Raises:
+            ConfigError: the trainer is gone.
+        """
+        return self._of(self._trainer)
+
+    def newest(self) -> Reading | None:
+        """The same, None where the trainer is gone."""
+        trainer = self._watched()
+        return None if trainer is None else self._of(trainer)
+
+    @property
+    def _trainer(self) -> TrainerLifecycle:
+        trainer = self._watched()
+        if trainer is None:
+            raise ConfigError("the trainer of these metrics is gone; read them before, or keep it")
+        return trainer
+
+    def _of(self, trainer: TrainerLifecycle) -> Reading:
         with self._lock:
             return Reading(
-                state=self._trainer.state,
-                tally=self._trainer.tally,
+                state=trainer.state,
+                tally=trainer.tally,
                 held=self._held,
                 moved=self._moved,
                 seconds=dict(self._seconds),
                 lags=self._lags,
             )
 
-    def as_dict(self, prefix: str = PREFIX) -> dict[str, int | float]:
+    def as_dict(self, prefix: str = PREFIX) -> dict[str, float]:
         """The numbers of now, flat: for ``wandb.log`` or a TensorBoard writer. Call it in the trainer's thread.
 
         A key that has been there stays. The keys: docs/metrics.md.
 
         Args:
             prefix: before each key.
+
+        Raises:
+            ConfigError: the trainer is gone.
         """
         self._read()
         return self.reading().flat(prefix)
@@ -76,7 +106,7 @@ class Metrics:
         """Ask engines what they hold, as ``trainer.serving(engines)`` does, and go on from what they say.
 
         Raises:
-            ConfigError: one of them is no engine, or two have the same name.
+            ConfigError: one of them is no engine, two have the same name, or the trainer is gone.
         """
         standings = self._trainer.serving(engines)
         self._engines.saw(standings)
@@ -98,8 +128,9 @@ class Metrics:
 
     def _read(self) -> None:
         """Take what is held and how far engines are behind. What has been held somewhere stays listed, with 0."""
-        ledger = self._trainer.ledger
+        trainer = self._trainer
+        ledger = trainer.ledger
         held = dict.fromkeys(self._held, 0) | parts_of(ledger.held, self.model)
-        lags = self._engines.lags(self._trainer.versions, self._trainer.staleness)
+        lags = self._engines.lags(trainer.versions, trainer.staleness)
         with self._lock:
             self._held, self._moved, self._lags = held, ledger.moved, lags

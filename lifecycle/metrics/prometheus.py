@@ -9,6 +9,7 @@ from typing import Final, Self
 from lifecycle.distributed.hosting import LOOPBACK
 from lifecycle.errors import ConfigError
 from lifecycle.metrics.families import FAMILIES, SECONDS, Family
+from lifecycle.metrics.known import KNOWN
 from lifecycle.metrics.metrics import Metrics
 from lifecycle.metrics.seconds import BOUNDS_S
 
@@ -28,18 +29,21 @@ _BUCKETS: Final = (*map(str, BOUNDS_S), "+Inf")
 class PrometheusExporter:
     """Gives the metrics of one trainer, or of several in this process, to a registry.
 
-    A scrape reads what the last events left behind: it waits for no event and changes nothing.
+    A scrape reads what the last events left behind: it waits for no event and changes nothing. Counters that the
+    transition table lets happen are there from the beginning, with 0. A trainer that is gone has no metrics any more;
+    the exporter keeps none alive.
 
     Args:
         metrics: of one trainer or several, each with its own model.
         registry: where they are registered; the one that ``prometheus_client`` has when None.
 
     Raises:
-        ConfigError: two have the same model and rank, or the registry has these metrics already.
+        ConfigError: something else is given, two have the same model and rank, or the registry has these metrics
+            already.
     """
 
     def __init__(self, metrics: Metrics | Iterable[Metrics], registry: CollectorRegistry | None = None) -> None:
-        self._metrics = (metrics,) if isinstance(metrics, Metrics) else tuple(metrics)
+        self._metrics = (metrics,) if isinstance(metrics, Metrics) else _several(metrics)
         whose = [(one.model, one.rank) for one in self._metrics]
         if len(set(whose)) != len(whose):
             raise ConfigError(f"two of the metrics are of the same model and rank ({whose}); give each model a name")
@@ -57,7 +61,8 @@ class PrometheusExporter:
 
         Args:
             port: 0 takes one that is free.
-            host: the address to listen on; loopback unless told otherwise, as anyone who reaches it can read it.
+            host: the address (IPv4 or IPv6) or name to listen on; loopback unless told otherwise, as anyone who reaches
+                it can read it.
 
         Returns:
             The URL to scrape.
@@ -69,7 +74,7 @@ class PrometheusExporter:
             raise ConfigError("this exporter serves already; close() it first")
         try:
             server, thread = start_http_server(port, addr=host, registry=self._registry)
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, UnicodeError, TypeError) as error:
             raise ConfigError(f"metrics cannot be served on {host}:{port}: {error}; use another address") from error
 
         def stop() -> None:
@@ -78,7 +83,7 @@ class PrometheusExporter:
             thread.join()
 
         self._stop = stop
-        return f"http://{host}:{server.server_port}/metrics"
+        return f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"
 
     def close(self) -> None:
         """Stop serving and leave the registry. Idempotent."""
@@ -103,13 +108,24 @@ class PrometheusExporter:
         """Every metric with its values of now."""
         found, seconds = _empty(), _empty_seconds()
         for one in self._metrics:
-            common, reading = (one.model, str(one.rank)), one.reading()
-            for family, labels, value in reading.values():
+            reading = one.newest()
+            if reading is None:
+                continue
+            common = one.model, str(one.rank)
+            now = {(family, labels): value for family, labels, value in reading.values()}
+            for (family, labels), value in (dict.fromkeys(KNOWN, 0.0) | now).items():
                 found[family].add_metric((*common, *labels), value)
             for event, took in reading.seconds.items():
                 buckets = list(zip(_BUCKETS, map(float, accumulate(took.counts)), strict=True))
                 seconds.add_metric((*common, event), buckets, took.sum_s)
         yield from (*found.values(), seconds)
+
+
+def _several(metrics: Iterable[Metrics]) -> tuple[Metrics, ...]:
+    found = tuple(metrics) if isinstance(metrics, Iterable) else ()
+    if not found or not all(isinstance(one, Metrics) for one in found):
+        raise ConfigError(f"metrics is {metrics!r}; give lifecycle.metrics.Metrics(trainer), or several of them")
+    return found
 
 
 def _empty() -> dict[Family, CounterMetricFamily | GaugeMetricFamily]:

@@ -62,12 +62,12 @@ class Reading:
             yield families.PENDING, (engine,), lag.pending_pushes
             yield families.IN_DOUBT, (engine,), int(lag.is_in_doubt)
 
-    def flat(self, prefix: str) -> dict[str, int | float]:
+    def flat(self, prefix: str) -> dict[str, float]:
         """Every value under ``PREFIX + NAME/LABEL/LABEL``; of a histogram its ``sum`` and ``count``."""
-        found = {f"{prefix}{'/'.join((family.name, *labels))}": value for family, labels, value in self.values()}
+        found = {f"{prefix}{'/'.join((family.name, *labels))}": float(value) for family, labels, value in self.values()}
         for event, one in self.seconds.items():
             name = f"{prefix}{families.SECONDS.name}/{event}"
-            found |= {f"{name}/sum": one.sum_s, f"{name}/count": sum(one.counts)}
+            found |= {f"{name}/sum": one.sum_s, f"{name}/count": float(sum(one.counts))}
         return found
 
 

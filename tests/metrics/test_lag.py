@@ -87,3 +87,31 @@ def test_engines_that_come_and_go_do_not_pile_up() -> None:
 
     assert list(_lags(book)) == [f"E{number}" for number in range(2, ENGINES_MAX + 2)]
     assert len(book._in_doubt) == ENGINES_MAX
+
+
+def test_engines_that_hold_the_same_are_compared_once() -> None:
+    """So that an event of ten thousand adapters and a hundred engines costs one comparison."""
+    book, asked = LagBook(), list[Mapping[str, int]]()
+
+    def count(sample: Mapping[str, int]) -> int:
+        asked.append(sample)
+        return len(sample)
+
+    book.pushed({f"E{number}": EngineOutcome("", committed=True) for number in range(100)}, WANTED)
+    book.pushed({"E7": EngineOutcome("E7", sent=("adapter/A",), error="gone")}, WANTED)
+
+    found = book.lags(WANTED | {"adapter/A": 6}, count)
+
+    assert len(asked) == 2
+    assert found["E0"] == found["E99"] == Lag(1, 1, is_in_doubt=False)
+    assert found["E7"] == Lag(0, 1, is_in_doubt=True)
+
+
+def test_what_an_engine_said_is_kept_as_it_was_said() -> None:
+    """A mapping that its owner goes on with changes nothing here."""
+    said = {"adapter/A": 5}
+    book = LagBook()
+    book.saw(_said(said))
+    said["adapter/A"] = 3
+
+    assert _lags(book)["E"].versions_behind == 0

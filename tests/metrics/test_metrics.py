@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lifecycle import EventRefused, HostArena, Moved, TransitionFailed
+from lifecycle import ConfigError, EventRefused, HostArena, Moved, TransitionFailed
 from lifecycle.metrics import Metrics
 from lifecycle.metrics.families import FAMILIES
 from states import TrainerState
@@ -20,7 +20,7 @@ from tests.lifecycle.world import FakeEngine, make_world
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def _of(metrics: Metrics, family: str) -> dict[str, int | float]:
+def _of(metrics: Metrics, family: str) -> dict[str, float]:
     """The values of one family, by their labels."""
     start = f"lifecycle/{family}/"
     return {key.removeprefix(start): value for key, value in metrics.as_dict().items() if key.startswith(start)}
@@ -34,7 +34,7 @@ def test_every_value_is_a_number_under_a_name_of_the_table() -> None:
 
     found = metrics.as_dict("run/")
 
-    assert {type(value) for value in found.values()} <= {int, float}
+    assert {type(value) for value in found.values()} == {float}
     assert {key.split("/")[0] for key in found} == {"run"}
     assert {key.split("/")[1] for key in found} <= {family.name for family in FAMILIES}
 
@@ -205,7 +205,7 @@ def test_another_thread_reads_while_an_event_is_under_way() -> None:
 
 def test_the_code_of_the_page_runs_as_it_stands() -> None:
     """On a free port."""
-    logged: list[dict[str, int | float]] = []
+    logged: list[dict[str, float]] = []
     wandb = SimpleNamespace(log=lambda numbers, step: logged.append(numbers))
     world = make_world()
     namespace: dict[str, Any] = {"trainer": world.trainer, "wandb": wandb, "steps": 1}
@@ -227,3 +227,35 @@ def test_the_page_lists_every_metric_with_its_labels() -> None:
     for family in FAMILIES:
         labels = ", ".join(f"`{label}`" for label in family.labels)
         assert f"| `{family.name}` | {family.kind} | {labels} |" in page
+
+
+@pytest.mark.parametrize("rank", [-1, "0", 0.0, None, True])
+def test_a_rank_that_is_none_is_refused(rank: Any) -> None:
+    """Nobody watches then."""
+    world = make_world()
+
+    with pytest.raises(ConfigError, match="rank is"):
+        Metrics(world.trainer, rank=rank)
+    assert world.trainer._runner.watchers._watchers == []
+
+
+@pytest.mark.parametrize("trainer", [None, "trainer"])
+def test_who_is_no_trainer_cannot_be_watched(trainer: Any) -> None:
+    """The error says what to give."""
+    with pytest.raises(ConfigError, match="give the TrainerLifecycle itself"):
+        Metrics(trainer)
+
+
+def test_metrics_that_fail_break_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they raise is kept; the event is as it would be without them, and they count on when they can."""
+    world = make_world()
+    metrics = Metrics(world.trainer)
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics, "_read", lambda: (_ for _ in ()).throw(RuntimeError("no numbers")))
+        slept = world.trainer.sleep()
+    world.trainer.wake_up()
+
+    assert isinstance(slept, Moved)
+    assert [str(one) for one in world.trainer.callback_errors] == ["no numbers"]
+    assert _of(metrics, "transitions_total")["sleep/quiesces"] == 1
+    assert _of(metrics, "event_seconds")["sleep/count"] == 1

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import subprocess
 import sys
+import weakref
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -11,10 +17,14 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lifecycle import ConfigError, HostArena, Moved
-from lifecycle.metrics import Metrics
+from lifecycle.distributed.hosting import LOOPBACK
+from lifecycle.metrics import Metrics, prometheus
 from lifecycle.metrics.families import FAMILIES
 from lifecycle.metrics.prometheus import PrometheusExporter
+from tests.lifecycle.test_refusals import fault
 from tests.lifecycle.world import FakeEngine, World, make_world
+
+ROOT = Path(__file__).parents[2]
 
 
 def _value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
@@ -132,3 +142,97 @@ except lifecycle.ConfigError as error:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout == "Prometheus needs prometheus_client; install the extra: adapter-lifecycle[metrics]\n"
+
+
+def test_what_may_happen_is_there_before_it_does() -> None:
+    """With 0: of a count that begins with 1 no rate shows the first time, which of a failure is what matters."""
+    world, registry, _ = _exported()
+
+    assert _value(registry, "failures_total", event="sleep", effect="tear-down-groups") == 0
+    assert _value(registry, "transitions_total", event="offload", edge="offloads-to-disk") == 0
+    assert _value(registry, "unchanged_total", event="wake_up") == 0
+    assert _value(registry, "refusals_total", event="sleep", guard="no-step-in-flight") == 0
+    before = {(one.name, *one.labels.values()) for family in registry.collect() for one in family.samples}
+    fault(world)
+    after = {(one.name, *one.labels.values()) for family in registry.collect() for one in family.samples}
+
+    assert _value(registry, "failures_total", event="sleep", effect="tear-down-groups") == 1
+    assert after == before  # a fault brings no new series
+    assert len(before) < 200
+
+
+def test_a_trainer_that_is_gone_has_no_metrics_and_is_kept_by_nobody() -> None:
+    """Neither the registry nor the server keeps its memory; what is left of it is no series that stands still."""
+    world, _, exporter = _exported()
+    watched = weakref.ref(world.trainer)
+    metrics = exporter._metrics[0]
+    with exporter:
+        url = exporter.serve()
+        assert "adapter_lifecycle_state{" in httpx.get(url).text
+        del world
+        gc.collect()
+        text = httpx.get(url).text
+
+    assert watched() is None
+    assert "adapter_lifecycle_state{" not in text
+    assert "# TYPE adapter_lifecycle_state gauge" in text
+    for read in (metrics.reading, metrics.as_dict):
+        with pytest.raises(ConfigError, match="the trainer of these metrics is gone"):
+            read()
+
+
+@pytest.mark.parametrize("given", [None, [], [None], "metrics", 3])
+def test_only_metrics_are_exported(given: Any) -> None:
+    """Anything else is an error of ours, and registers nothing."""
+    registry = CollectorRegistry()
+
+    with pytest.raises(ConfigError, match=r"give lifecycle\.metrics\.Metrics\(trainer\)"):
+        PrometheusExporter(given, registry)
+    assert generate_latest(registry) == b""
+
+
+@pytest.mark.parametrize(
+    ("port", "host"),
+    [("9464", LOOPBACK), (-1, LOOPBACK), (0, "a" * 300), (0, "no-such-host.invalid"), (None, LOOPBACK)],
+)
+def test_an_address_that_is_none_is_an_error_of_ours(port: Any, host: str) -> None:
+    """And the exporter goes on without a server."""
+    _, _, exporter = _exported()
+
+    with exporter:
+        with pytest.raises(ConfigError, match="use another address"):
+            exporter.serve(port, host)
+        assert exporter.serve().startswith("http://127.0.0.1:")
+
+
+def test_an_address_of_ipv6_is_in_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the URL is one."""
+    server = SimpleNamespace(server_port=5, shutdown=lambda: None, server_close=lambda: None)
+    thread = SimpleNamespace(join=lambda: None)
+    monkeypatch.setattr(prometheus, "start_http_server", lambda *_, **__: (server, thread))
+    _, _, exporter = _exported()
+
+    with exporter:
+        assert exporter.serve(5, "::1") == "http://[::1]:5/metrics"
+
+
+def test_in_multiprocess_mode_each_process_serves_its_own(tmp_path: Path) -> None:
+    """The values are read when they are scraped: nothing of them is in the files that processes share."""
+    program = """
+import httpx
+from lifecycle.metrics import Metrics
+from lifecycle.metrics.prometheus import PrometheusExporter
+from tests.lifecycle.world import make_world
+
+world = make_world()
+with PrometheusExporter(Metrics(world.trainer, rank=3)) as exporter:
+    world.trainer.sleep()
+    print([line for line in httpx.get(exporter.serve()).text.splitlines() if 'state="sleeping"' in line][0])
+"""
+    env = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env, cwd=ROOT
+    )
+
+    assert done.stdout == 'adapter_lifecycle_state{model="actor",rank="3",state="sleeping"} 1.0\n'
+    assert list(tmp_path.iterdir()) == []
