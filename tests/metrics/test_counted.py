@@ -22,7 +22,7 @@ from lifecycle.ledger import SNAPSHOTS
 from lifecycle.metrics import Metrics
 from lifecycle.metrics.families import FAMILIES
 from lifecycle.metrics.prometheus import PrometheusExporter
-from states import Effect, TrainerEvent, TrainerState
+from states import Effect, TrainerEvent
 from tests.lifecycle.test_refusals import fault
 from tests.lifecycle.world import FakeEngine, make_world
 
