@@ -11,7 +11,7 @@ from lifecycle.adapters.peft_kinds import peft_page
 from lifecycle.audit.schema import schema_page
 from lifecycle.cli.docs_cli import cli_page
 from lifecycle.cli.docs_errors import errors_page
-from lifecycle.cli.docs_events import events_page
+from lifecycle.cli.docs_events import events_page, events_raising
 from lifecycle.memory.attachable import attach_page
 from states.draw_adapters import adapters_drawing
 from states.draw_engine import engine_drawing, tag_drawing
@@ -43,7 +43,7 @@ def pages() -> dict[str, str]:
         "diagrams/run.svg": run_svg(RUN, standalone=True, title="An example of a run"),
         "diagrams/trainer.svg": svg(trainer_drawing()),
         "engine-memory.md": engine_page(),
-        "errors.md": errors_page(),
+        "errors.md": errors_page(events_raising()),
         "events.md": events_page(),
         "peft.md": peft_page(),
         "placement.md": placement_page(),

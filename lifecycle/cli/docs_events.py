@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.cli.docs_events_others import adapter_sections, engine_sections
-from lifecycle.cli.docs_raises import error_lines, first_paragraph
+from lifecycle.cli.docs_raises import error_lines, first_paragraph, raised_by
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.transition.effects import EFFECTS
 from lifecycle.transition.runner import Runner
@@ -14,7 +15,7 @@ from states.adapters import AdapterEvent
 from states.decision import Refusal, decide
 from states.effects import REVERSAL, Effect
 from states.engine_memory import EngineEvent
-from states.event_words import EFFECT_RECORDS, TRAINER_WORDS
+from states.event_words import ADAPTER_WORDS, EFFECT_RECORDS, TRAINER_WORDS
 from states.examples import NOTHING_ASKED, refused_by
 from states.names import TrainerEvent, TrainerState
 from states.render import GENERATED, Edge, edges, markdown_table
@@ -78,6 +79,26 @@ def trainer_section(event: TrainerEvent) -> Iterator[str]:
     if errors:
         yield "Errors of its own; one of an effect is the `cause` of a `TransitionFailed` or `TrainerFaulted`:\n"
         yield markdown_table(("error", "of", "when"), errors)
+
+
+def events_raising() -> dict[str, list[str]]:
+    """Error to the events of which it may come, by docstrings. What any event may raise is left out."""
+    found: dict[str, dict[str, None]] = {}
+    for event, functions in _behind_events():
+        for error in (name for one in functions for name in raised_by(one)):
+            found.setdefault(error, {})[event] = None
+    common = raised_by(Runner.send)
+    return {error: list(events) for error, events in found.items() if error not in common}
+
+
+def _behind_events() -> Iterator[tuple[str, list[Callable[..., Any]]]]:
+    """Each event, what sends it and what does it. Engines raise what their clients say."""
+    for event, words in TRAINER_WORDS.items():
+        moves = (one for one in edges(RowKind.MOVE) if one.event is event)
+        effects = dict.fromkeys(effect for one in moves for effect in one.effects)
+        yield event, [*(getattr(TrainerLifecycle, name) for name in words.calls), *(EFFECTS[one] for one in effects)]
+    for adapter_event, words in ADAPTER_WORDS.items():
+        yield adapter_event, [getattr(AdapterRegistry, name) for name in words.calls]
 
 
 def _edge_line(edge: Edge) -> tuple[str, ...]:

@@ -9,12 +9,13 @@ import pytest
 
 from lifecycle.adapters.registry import AdapterRegistry
 from lifecycle.audit.read import read_log
-from lifecycle.cli.docs_errors import error_classes
-from lifecycle.cli.docs_events import events_page, in_order
+from lifecycle.cli.docs_errors import error_classes, errors_page
+from lifecycle.cli.docs_events import events_page, events_raising, in_order
 from lifecycle.cli.docs_raises import error_lines, first_paragraph, linked, raised_by
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.engines.protocol import RolloutEngine
 from lifecycle.transition.effects import EFFECTS
+from lifecycle.transition.runner import Runner
 from states import ENGINE_TABLE, TABLE, Effect, Guard, RowKind, TableError, TrainerEvent
 from states.adapters import ADAPTER_TABLE, AdapterEvent
 from states.engine_guards import EngineGuard
@@ -157,6 +158,20 @@ def test_errors_are_those_of_the_docstrings_with_a_link() -> None:
     linked_to = set(re.findall(r"\[`(\w+)`\]\(errors\.md#", events_page()))
     assert linked_to <= error_classes().keys()
     assert {"EventRefused", "TransitionFailed", "TrainerFaulted", "BusyError", "ReentrantEvent"} <= linked_to
+
+
+def test_an_error_names_the_events_of_which_it_may_come() -> None:
+    """With a link to each; those that any event may raise name none."""
+    found = events_raising()
+    page = errors_page(found)
+
+    assert found["SaverError"] == ["sleep", "offload"]
+    assert found["AdapterError"][0] == "reconciled"
+    assert found.keys().isdisjoint(raised_by(Runner.send))
+    for error, events in found.items():
+        section = page.partition(f"## {error}\n")[2].partition("\n## ")[0]
+        assert all(f"[`{event}`](events.md#{event})" in section for event in events)
+        assert all(f"`{error}`" in SECTIONS[event] for event in events)
 
 
 def test_a_docstring_is_read_as_it_is_written() -> None:
