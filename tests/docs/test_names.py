@@ -13,9 +13,10 @@ from typer.core import TyperGroup
 
 from lifecycle.cli.app import app
 from lifecycle.metrics.families import FAMILIES
-from states import TABLE, Effect, TrainerEvent
+from states import TABLE, Effect, Facts, TrainerEvent, TrainerState
+from states.admission import decide_admission
 from states.guards_snapshots import SNAPSHOT_TABLE
-from tests.docs.blocks import PAGES, code_of, prose_of, text_of
+from tests.docs.blocks import PAGES, ROOT, code_of, prose_of, text_of
 from tests.docs.names import Known, calls_in, classes_in, dotted_in, known, spans_of, unknown_keywords
 
 THEIR_CLASSES: Final = {
@@ -47,8 +48,19 @@ GUARDS: Final = {guard.name for row in TABLE for guard in (*row.when, *row.guard
     guard.name for guards in SNAPSHOT_TABLE.values() for guard in guards
 }
 REFUSING: Final = {guard.name for row in TABLE for guard in row.guards}
-CALLS_ALONE: Final = {"the-event-leaves-this-state", "the-hand-over-fits"}
-"""Guards of no row: of an event that does not leave a state, and of a hand-over."""
+CALLS_ALONE: Final = {"the-event-leaves-this-state"} | {
+    name
+    for path in (ROOT / "lifecycle").rglob("*.py")
+    for name in re.findall(r'_refusal\("([a-z-]+)"', path.read_text(encoding="utf-8"))
+}
+"""Guards of no row: of an event that does not leave a state, and of calls that are no events."""
+
+ADMITTING: Final = {
+    verdict.name
+    for refusal in [decide_admission(TrainerState.FAULTED, Facts())]
+    if refusal is not None
+    for verdict in refusal.verdicts
+}
 
 
 def first_cells(page: str, head: str) -> list[str]:
@@ -168,7 +180,7 @@ def test_every_guard_that_refuses_has_its_line_and_no_other() -> None:
     told = first_cells("operating.md", "guard")
 
     assert sorted(told) == sorted(set(told))
-    assert set(told) == REFUSING | CALLS_ALONE
+    assert set(told) == REFUSING | CALLS_ALONE | ADMITTING
 
 
 @pytest.mark.parametrize("page", PAGES)
