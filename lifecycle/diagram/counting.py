@@ -12,6 +12,8 @@ from states.run_counts import Asked, RunCounts, Told, Tried
 
 KEYS_MAX: Final = 1000
 """So many different things are counted apart, and the rest together: a log may hold any names."""
+GUARDS_MAX: Final = 100
+"""So many guards of each thing that was refused: more than there are."""
 OTHER: Final = "other"
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -47,7 +49,7 @@ class RunCounter:
             if one.outcome is Outcome.REFUSED:
                 guards = self._guards.setdefault(asked, Counter())
                 for verdict in one.failed:
-                    _count(guards, verdict.guard, OTHER)
+                    _count(guards, verdict.guard, OTHER, GUARDS_MAX)
 
     def counts(self) -> RunCounts:
         """What was counted so far."""
@@ -62,9 +64,9 @@ class RunCounter:
         )
 
 
-def _count(counter: Counter[_Key], key: _Key, other: _Key) -> _Key:
+def _count(counter: Counter[_Key], key: _Key, other: _Key, most: int = KEYS_MAX) -> _Key:
     """Count a key, or among the others where there are too many; the key that was counted."""
-    if key not in counter and len(counter) >= KEYS_MAX:
+    if key not in counter and len(counter) >= most:
         key = other
     counter[key] += 1
     return key

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from lifecycle.audit.read import read_log
 from lifecycle.cli.app import app
 from lifecycle.diagram import Form, RunCounter, count_run, diagram_of, write_diagram
-from lifecycle.diagram.counting import KEYS_MAX, OTHER
+from lifecycle.diagram.counting import GUARDS_MAX, KEYS_MAX, OTHER
 from lifecycle.report.errors import ReportError
-from lifecycle.report.model import Outcome, Transition
+from lifecycle.report.model import FailedVerdict, Outcome, Transition
 from states import TrainerState
 from tests.auditing.runs import Run
 from tests.report.logs import Log, write_run
@@ -153,33 +153,24 @@ def test_a_picture_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> No
         write_diagram([log.write(tmp_path / "audit.jsonl")], tmp_path / "missing" / "run.svg")
 
 
+def refused(event: str, *guards: str) -> Transition:
+    """Something that these guards did not let pass."""
+    failed = tuple(FailedVerdict(guard, "", "") for guard in guards)
+    state = TrainerState.AWAKE
+    at = (0.0, 0.0, 0.0)
+    return Transition(Outcome.REFUSED, 1, 1, event, "", state, state, *at, None, {}, {}, (), {}, failed, "")
+
+
 def test_a_log_of_countless_names_is_counted_within_bounds() -> None:
     """What is too much is counted together, and nothing is lost."""
     counter = RunCounter()
-    state = TrainerState.AWAKE
     for index in range(KEYS_MAX + 50):
-        counter.see(
-            Transition(
-                Outcome.REFUSED,
-                index,
-                index,
-                f"call-{index}",
-                "",
-                state,
-                state,
-                0.0,
-                0.0,
-                0.0,
-                None,
-                {},
-                {},
-                (),
-                {},
-                (),
-                "",
-            )
-        )
-    refused = counter.counts().refused
+        counter.see(refused(f"call-{index}"))
+    for index in range(GUARDS_MAX + 7):
+        counter.see(refused("call-0", f"guard-{index}"))
+    counts = counter.counts()
 
-    assert len(refused) == KEYS_MAX + 1
-    assert refused[OTHER, OTHER] == 50
+    assert len(counts.refused) == KEYS_MAX + 1
+    assert counts.refused[OTHER, OTHER] == 50
+    assert len(counts.guards["awake", "call-0"]) == GUARDS_MAX + 1
+    assert counts.guards["awake", "call-0"][OTHER] == 7
