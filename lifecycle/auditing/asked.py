@@ -74,7 +74,7 @@ class Asked:
             return
         trigger, source = record["trigger"], record["source"]
         for problem in (*_alone(facts, trigger), *_plan(facts), *_step(facts, trigger), *_room(facts, trigger),
-                        *_memory(facts, source), *_engines(facts)):  # fmt: skip
+                        *_memory(facts, source), *_engines(facts), *_slots(facts)):  # fmt: skip
             yield Kind.FACTS, problem
         for one in self._to_look_at(facts):
             for problem in _content(one, facts):
@@ -161,6 +161,15 @@ def _room(facts: Facts, trigger: str) -> Iterator[str]:
         yield "the room on the host was looked at, and nothing is to be copied there"
     if bool(facts.transport_bytes) > bool(facts.transport_holders):
         yield "transport bytes are outstanding, and nobody holds them"
+
+
+def _slots(facts: Facts) -> Iterator[str]:
+    if facts.unwritable and not facts.plan_digest:
+        yield "slots cannot be written, and nothing is to be written"
+    if facts.unknown_slot_state and not {*facts.unknown_slot_state} <= {*facts.to_load, *facts.to_retire}:
+        yield "the state of slots is not known that are not to change"
+    if len({*facts.models}) != len(facts.models):
+        yield "models name one twice"
 
 
 def _memory(facts: Facts, source: str) -> Iterator[str]:

@@ -88,10 +88,11 @@ class Ends:
             yield from _offloaded(record, facts, self._held)
         elif trigger == _E.WAKE_UP and self._held is not None:
             yield from _woken(record, facts, self._held)
-        if trigger in {_E.SLEEP, _E.TRAINED, _E.BEGIN_STEP}:
-            copied = record["moved"].get("snapshot", 0)
-            if copied > facts.copy_need_bytes:
-                yield Kind.BYTES, f"{copied} bytes were copied, and {facts.copy_need_bytes} were needed"
+        copied = record["moved"].get("snapshot", 0)
+        if details.get("backed_up_bytes", copied) != copied:
+            yield Kind.EFFECTS, f"{details['backed_up_bytes']} bytes were backed up, and {copied} copied"
+        if trigger in {_E.SLEEP, _E.TRAINED, _E.BEGIN_STEP} and copied > facts.copy_need_bytes:
+            yield Kind.BYTES, f"{copied} bytes were copied, and {facts.copy_need_bytes} were needed"
 
     def end(self) -> Found:
         """Any end may be the last."""

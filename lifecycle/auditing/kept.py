@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import ACTOR, FROZEN_BASE, ContentFacts, Facts, TrainerEvent, TrainerState, adapter_group
+from states.guards_snapshots import SnapshotCall
 
 _CALLS: Final = ("snapshots.", "keep_model")
 _RENUMBERS: Final = frozenset({"versions of engines were adopted", "ranks joined"})
@@ -91,6 +92,8 @@ class Kept:
             self._borrowed = None
         elif note.startswith(_CALLS):
             self._borrowed = None
+            if note == SnapshotCall.RELEASE and (record["bytes"] or any(record["versions"].values())):
+                yield Kind.FACTS, f"{note} has copied something"
             if self._copies is not None:
                 held, tag = self._copies.setdefault(record["tag"], {}), record["tag"]
                 for group, version in record["versions"].items():

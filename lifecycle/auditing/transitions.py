@@ -13,6 +13,8 @@ _DECIDED: Final = frozenset({"began", "refused", "unchanged"})
 _ENDS: Final = frozenset({"moved", "failed"})
 _SAME: Final = ("trigger", "edge", "source")
 _JOINED: Final = "ranks joined"
+_TURNS: Final = ("snapshots.", "keep_model", "a step was aborted", "gradients were accumulated")
+"""Notes of calls that wait for their turn."""
 _ALWAYS: Final = frozenset({"enter", "agree", "commit"})
 _EFFECTS: Final = {key[:3]: effects for key, effects in EDGES.items()}
 
@@ -45,6 +47,8 @@ class Pairs:
             self._number = number
         elif self._number is not None and number != self._number:
             yield Kind.NUMBERING, f"a note of transition {number} stands after transition {self._number}"
+        elif self._open is not None and record["note"].startswith(_TURNS):
+            yield Kind.UNPAIRED, f"{record['note']} in the middle of transition {number}"
 
     def _ended(self, record: dict[str, Any]) -> Found:
         began = self._open
