@@ -23,8 +23,8 @@ class Colour(NamedTuple):
 COLOURS: Final[Mapping[str, Colour]] = {
     "ground": Colour("#ffffff", "#0d1117", "none"),
     "ink": Colour("#1f2328", "#e6edf3", "currentColor"),
-    "quiet": Colour("#59636e", "#a0a8b2", "currentColor"),
-    "line": Colour("#57606a", "#9198a1", "currentColor"),
+    "quiet": Colour("#59636e", "#a0a8b2", "var(--diagram-quiet, currentColor)"),
+    "line": Colour("#57606a", "#9198a1", "var(--diagram-line, currentColor)"),
     "node": Colour("#f6f8fa", "#1a212b", "none"),
     "group": Colour("#fafbfc", "#12171f", "none"),
     "rim": Colour("#c4ccd4", "#3d444d", "var(--diagram-rim, #8b949e)"),
