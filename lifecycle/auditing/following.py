@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_type_hints
 
-from msgspec import ValidationError, convert
+from msgspec import UNSET, ValidationError, convert, defstruct
 
 from lifecycle.audit.expand import ExpandedFacts
-from lifecycle.audit.facts import ENTRIES, value_of
+from lifecycle.audit.facts import ENTRIES
 from states import Facts
+
+_HINTS: Final = get_type_hints(Facts)
+_PLAIN: Final = defstruct("Plain", [(name, _HINTS[name], UNSET) for name in _HINTS if name not in ENTRIES])
+"""Any of the facts that are no lists of entries."""
 
 
 class FactsReader:
-    """Facts of the records of one log. What a record does not change is what it was before, the same objects."""
+    """Facts of the records of one log. What a record does not change is what it was before, the same objects.
+
+    Types are checked and values made by ``msgspec``, at once: of all facts, or of those that a record changes.
+    """
 
     def __init__(self) -> None:
         self._told: Mapping[str, Any] | None = None
@@ -27,31 +34,31 @@ class FactsReader:
             KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
         """
         before, self._told = self._told, None
+        both = {**told["shared"], **told["local"]}
         try:
-            if before is None or not isinstance(told, ExpandedFacts) or told.before is not before:
-                self._facts = self._whole(told)
+            if before is not None and isinstance(told, ExpandedFacts) and told.before is before:
+                self._change(both, (*told.written["shared"], *told.written["local"]))
             else:
-                values = self._values(told["shared"], told.written["shared"])
-                values |= self._values(told["local"], told.written["local"])
-                self._facts = self._facts.changed(values) if values else self._facts
+                self._facts = convert({"origin": both["origin"], **both}, Facts)
+                self._entries = {name: (both[name], getattr(self._facts, name)) for name in ENTRIES}
         except ValidationError as error:
             raise ValueError(str(error)) from error
         self._told = told
         return self._facts
 
-    def _whole(self, told: Mapping[str, Any]) -> Facts:
-        both = {**told["shared"], **told["local"]}
-        return Facts(**{"origin": both["origin"], **self._values(both, both)})
+    def _change(self, told: Mapping[str, Any], names: tuple[str, ...]) -> None:
+        if not names:
+            return
+        plain = {name: told[name] for name in names if name not in ENTRIES}
+        made = convert(plain, _PLAIN) if plain else None
+        values = {name: getattr(made, name) for name in plain}
+        values |= {name: self._of_entries(name, told[name]) for name in names if name in ENTRIES}
+        self._facts = self._facts.changed(values)
 
-    def _values(self, told: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-        return {name: self._value(name, told[name]) for name in names}
-
-    def _value(self, name: str, told: Any) -> Any:
-        """A value; of a list of entries those that are others than in the list before are made."""
-        if name not in ENTRIES:
-            return value_of(name, told)
+    def _of_entries(self, name: str, told: list[Any]) -> tuple[Any, ...]:
+        """A list of entries; those that are others than in the list before are made."""
         kind = ENTRIES[name]
-        was, made = self._entries.get(name, ([], ()))
+        was, made = self._entries[name]
         if len(was) == len(told):  # nearly always none has come or gone
             now = [done if old is one else convert(one, kind) for one, old, done in zip(told, was, made, strict=True)]
         else:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from itertools import chain, repeat
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 import msgspec
 
@@ -18,13 +18,7 @@ _SCOPES: Final = {"shared": frozenset(Facts().shared()), "local": frozenset(Fact
 _TOLD: Final = frozenset({*_SCOPES, "since"})
 
 
-def _struct(name: str, kind: type, names: Iterable[str]) -> type[msgspec.Struct]:
-    hints = get_type_hints(kind)
-    return msgspec.defstruct(name, [(one, hints[one], msgspec.UNSET) for one in names])
-
-
-_PLAIN: Final = {scope: _struct(scope, Facts, sorted(names - _KINDS.keys())) for scope, names in _SCOPES.items()}
-"""The facts of a scope that are told and no lists of entries: whoever makes facts of those looks at their values."""
+_SCOPE_OF: Final = {name: scope for scope, names in _SCOPES.items() for name in sorted(names & _KINDS.keys())}
 _FIELDS: Final = {name: frozenset(one.name for one in fields(kind)) for name, kind in _KINDS.items()}
 _PLACES: Final = frozenset(
     {"device", "saver_host", "saver_disk", "base_file", "snapshots", "kept_gradients", "transport", "moved"}
@@ -32,7 +26,10 @@ _PLACES: Final = frozenset(
 
 
 class Form:
-    """Looks at each record for itself. Entries of facts that records share are looked at once."""
+    """Looks at each record for itself. Entries of facts that records share are looked at once.
+
+    Whether values are of their types is seen where facts are made of them.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, list[Any]] = {}
@@ -68,11 +65,10 @@ class Form:
             told = facts.get(scope, {})
             if not is_change and told.keys() != names:
                 return f"its {scope} facts are not all there, or others are"
-            # What is not changed was looked at before, and names that were not there cannot have been changed.
-            looked_at = {name: told[name] for name in facts.written[scope]} if is_change else told
-            msgspec.convert(looked_at, _PLAIN[scope])
-            for name in _KINDS.keys() & looked_at.keys():
-                self._look(name, told[name])
+        # What is not changed was looked at before, and names that were not there cannot have been changed.
+        for name, scope in _SCOPE_OF.items():
+            if not is_change or name in facts.written[scope]:
+                self._look(name, facts[scope][name])
         self._before = facts
         return ""
 
