@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from states.agreement import LOCAL_GUARDS
 from states.decision import Decision, NoChange, Refusal, Step, decide
@@ -43,8 +42,7 @@ EDGES: Final = _edges()
 """(source, event, edge, target) of every transition, and its effects."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(NamedTuple):
     """What a record says of its decision.
 
     Attributes:

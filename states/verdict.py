@@ -56,6 +56,7 @@ class Guard:
         self.scope = scope
         self.rule = " ".join((body.__doc__ or "").split())
         self._body = body
+        self._last = Verdict(name, holds=False, because="it was not asked yet")
         update_wrapper(self, body)
 
     def __call__(self, facts: Facts) -> Verdict:
@@ -69,7 +70,11 @@ class Guard:
                 because=f"the guard could not be evaluated: {type(error).__name__}: {error}",
                 remedy="this is a defect of the guard or of the facts; report it with this record",
             )
-        return Verdict(self.name, holds, because, "" if holds else remedy)
+        remedy = "" if holds else remedy
+        last = self._last  # most guards say what they said before, and a verdict is frozen: the same one is given
+        if last.holds is not holds or last.because != because or last.remedy != remedy:
+            last = self._last = Verdict(self.name, holds, because, remedy)
+        return last
 
     def __repr__(self) -> str:
         return f"Guard({self.name})"

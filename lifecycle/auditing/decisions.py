@@ -12,7 +12,8 @@ from states.guards_snapshots import SnapshotCall
 from states.replay import Told, decide_again, difference
 
 _DECIDED: Final = frozenset({"began", "refused", "unchanged"})
-_EVENTS: Final = frozenset(TrainerEvent)
+_STATES: Final = {str(one): one for one in TrainerState}
+_EVENTS: Final = {str(one): one for one in TrainerEvent}
 _BY_HAND: Final = frozenset({"a-step-is-open", "no-checkpoint-is-loaded"})
 """Refusals of calls around a step: they are asked before the event is decided, and tell this one verdict alone."""
 
@@ -34,7 +35,8 @@ class Verdicts:
         if seen.event == "refused" and (trigger not in _EVENTS or _is_by_hand(record)):
             wrong = _call_difference(record, seen.facts)
         else:
-            source, event = TrainerState(record["source"]), TrainerEvent(trigger)
+            source = _STATES.get(record["source"]) or TrainerState(record["source"])
+            event = _EVENTS.get(trigger) or TrainerEvent(trigger)
             wrong = difference(decide_again(source, event, seen.facts), _told(seen))
         if wrong:
             yield Kind.VERDICT, f"{trigger}: {wrong}"
@@ -72,7 +74,7 @@ def _is_by_hand(record: Mapping[str, Any]) -> bool:
 
 def _call_difference(record: Mapping[str, Any], facts: Facts) -> str:
     """A call that is no event: what it was asked with is not on the record, so only what facts say can be compared."""
-    if record["trigger"] not in CALLS | _EVENTS:
+    if record["trigger"] not in CALLS | _EVENTS.keys():
         return "there is no such call"
     failed = {one["name"] for one in record["verdicts"] if not one["holds"]}
     if not failed:

@@ -34,9 +34,13 @@ class Standing:
         """Facts, or what changes them."""
         record = seen.record
         if seen.facts is not None:
-            yield from self._compared(seen.facts)
-            self._known = dict(zip(_FOLLOWED, _VALUES(seen.facts), strict=True))
-            self._known["models"] = _kept(seen.facts)
+            told = dict(zip(_FOLLOWED, _VALUES(seen.facts), strict=True))
+            told["models"] = _kept(seen.facts)
+            for name, known in self._known.items():
+                value = told[name] if name in told else getattr(seen.facts, name)
+                if value != known:
+                    yield Kind.FACTS, f"{name} is {value}, by the records before it {known}"
+            self._known = told
             if seen.facts.step_open:
                 self._known["touched"] = seen.facts.touched
             self._facts = seen.facts
@@ -50,12 +54,6 @@ class Standing:
             self._noted(record)
         elif not record.get("continues"):
             self.forget()
-
-    def _compared(self, facts: Facts) -> Found:
-        for name, known in self._known.items():
-            told = _kept(facts) if name == "models" else getattr(facts, name)
-            if told != known:
-                yield Kind.FACTS, f"{name} is {told}, by the records before it {known}"
 
     def _moved(self, record: Mapping[str, Any]) -> None:
         trigger, facts = record["trigger"], self._facts
@@ -115,4 +113,4 @@ class Standing:
 
 
 def _kept(facts: Facts) -> tuple[str, ...]:
-    return tuple(one for one in facts.models if one != ACTOR)
+    return tuple([one for one in facts.models if one != ACTOR])
