@@ -24,6 +24,7 @@ class LogFile:
 
     Args:
         path: the file; made if it is not there.
+        fsync: whether what is written, and a name that is made, is on the disk before the call returns.
 
     Attributes:
         path: the same, absolute: the process may go to another folder.
@@ -32,10 +33,12 @@ class LogFile:
         AuditError: it cannot be opened, is a link, or is no regular file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, fsync: bool = False) -> None:
         self.path = path.absolute()
+        self._fsync = fsync
         self._fd = self._opened(make=True)
         self._owner = os.getpid()
+        self._keep_names()
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -97,7 +100,7 @@ class LogFile:
             OSError: it cannot be written.
         """
         try:
-            _write(self._fd, data)
+            self._write(self._fd, data)
         except BaseException:
             with suppress(OSError):
                 os.ftruncate(self._fd, size_bytes)
@@ -113,19 +116,21 @@ class LogFile:
             The size of the new file in bytes.
 
         Raises:
-            OSError: that cannot be done. The old file is in use as before.
+            OSError: that cannot be done. The old file is in use as before, or the new one where its name alone is not
+                on the disk yet.
         """
         fresh, name = new_file(self.path)
         try:
             fcntl.flock(fresh, fcntl.LOCK_EX)
             aside = aside_name(self.path)
-            _write(fresh, begin(aside.name))
+            self._write(fresh, begin(aside.name))
             put_aside(self.path, aside)
             name.rename(self.path)
         except BaseException:
             os.close(fresh)
             raise
         self._go_on_with(fresh)
+        self._keep_names()
         return self.size_bytes()
 
     def _go_on_with(self, descriptor: int) -> None:
@@ -165,8 +170,19 @@ class LogFile:
             raise AuditError(str(self.path), "it is no regular file; choose another path")
         return fd
 
+    def _write(self, descriptor: int, data: bytes) -> None:
+        written = 0
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+        if self._fsync:
+            os.fsync(descriptor)
 
-def _write(descriptor: int, data: bytes) -> None:
-    written = 0
-    while written < len(data):
-        written += os.write(descriptor, data[written:])
+    def _keep_names(self) -> None:
+        """A file that is on the disk is lost all the same while its name is not."""
+        if not self._fsync:
+            return
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

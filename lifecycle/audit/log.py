@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 import structlog
 
+from lifecycle.audit.added import read_added
 from lifecycle.audit.chain import BEGAN, NAMES, OPENED, Chain, Keys, checked
 from lifecycle.audit.expand import Expander
 from lifecycle.audit.file import LogFile
@@ -100,6 +101,8 @@ class AuditLog:
             and so on; the chain goes on in a new file. Never when None.
         keep: how many files that were put aside are kept; the oldest are removed. All of them when None.
         compress: whether what was put aside is compressed (gzip), about a second for 50 MB, in the call that rotates.
+        fsync: whether each record is on the disk before the call goes on (fsync, milliseconds a record). Without it a
+            record is with the operating system: it outlives this process, whatever ends it, and not the machine.
 
     Raises:
         AuditError: the file cannot be opened, is a link, is something else than an audit log, or is another
@@ -117,6 +120,7 @@ class AuditLog:
         max_bytes: int | None = None,
         keep: int | None = None,
         compress: bool = False,
+        fsync: bool = False,
     ) -> None:
         _check_bounds(max_bytes=max_bytes, keep=keep)
         self.path = Path(path)
@@ -125,7 +129,7 @@ class AuditLog:
         self._chain = Chain(run, rank, model)
         self._size = self._end = 0
         self._is_between = True
-        self._file = LogFile(self.path)
+        self._file = LogFile(self.path, fsync=fsync)
         self._logger: Any = structlog.wrap_logger(
             _Line(self._put),
             processors=[self._chain.stamp],
@@ -154,7 +158,7 @@ class AuditLog:
         with self._alone():
             if self._file.size_bytes() != self._size:
                 # Another process wrote here (a fork), or an interrupt fell between write and count.
-                self._continue(read_tail(self._file.path))
+                self._continue(read_added(self._file.path, self._size) or read_tail(self._file.path))
             if self._max_bytes is not None and self._size >= self._max_bytes and (self._is_between or name in _ALONE):
                 self._rotate()
             self._append(name, encoded)

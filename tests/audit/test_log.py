@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lifecycle.audit import log as module
 from lifecycle.audit.log import NAMES, AuditLog, MemoryAudit
 from lifecycle.audit.read import read_log, unfinished, verify_chain
 from lifecycle.errors import AuditError
@@ -181,6 +182,98 @@ def test_a_write_that_fails_half_way_leaves_the_record_before_as_the_last(
     assert [one["sequence"] for one in records] == [1, 2, 3]
     assert records.torn == []
     assert verify_chain(records) == []
+
+
+def test_a_disk_that_is_full_leaves_whole_records(path: Path) -> None:
+    """For real, by a limit of the system: what fits in part is taken back, and the log goes on once there is room."""
+    program = """
+import resource, signal, sys
+from lifecycle.audit.log import AuditLog
+from lifecycle.errors import AuditError
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log = AuditLog(sys.argv[1])
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (log._size + 100, limits[1]))
+try:
+    log.write("lifecycle.noted", {"note": "x" * 500})
+except AuditError as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+log.write("lifecycle.noted", {"note": "there is room again"})
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+
+    records = read_log(path)
+    assert "a record could not be written: [Errno 27] File too large" in done.stdout
+    assert [one.get("note") for one in records] == [None, "there is room again"]
+    assert records.torn == []
+    assert verify_chain(records) == []
+
+
+def test_records_are_on_the_disk_where_that_is_asked_for(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each before its call returns, and the names of new files; otherwise the disk is not waited for."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    with AuditLog(path.with_name("other.jsonl")) as log:
+        log.write("lifecycle.noted", {})
+    assert synced == []
+    with AuditLog(path, fsync=True, max_bytes=700) as log:
+        assert synced == [path.parent.name, "audit.jsonl"]
+        log.write("lifecycle.noted", {"note": "x" * 400})
+        assert synced[2:] == ["audit.jsonl"]
+        log.write("lifecycle.noted", {})
+        assert synced[3:] == [".audit.jsonl.new", path.parent.name, "audit.jsonl"]
+
+    assert verify_chain(read_log(path)) == []
+
+
+def test_a_record_that_does_not_reach_the_disk_is_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is taken back like one that could not be written, and the next one follows without a gap."""
+    with AuditLog(path, fsync=True) as log:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(5, "Input/output error")))
+            with pytest.raises(AuditError, match="Input/output error"):
+                log.write("lifecycle.began", BEGAN)
+        log.write("lifecycle.began", BEGAN)
+
+    records = read_log(path)
+    assert [one["sequence"] for one in records] == [1, 2]
+    assert verify_chain(records) == []
+
+
+def test_who_shares_a_log_reads_only_what_the_other_added(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or two processes that write in turns would read all of it for each record."""
+    log, child = AuditLog(path), AuditLog(path)
+    log.write("lifecycle.noted", {"note": "parent"})
+    monkeypatch.setattr(module, "read_tail", lambda _: pytest.fail("all of the log was read"))
+    for number in range(3):
+        child.write("lifecycle.noted", {"note": f"child {number}"})
+        child.write("lifecycle.noted", {"note": f"child again {number}"})
+        log.write("lifecycle.noted", {"note": f"parent {number}"})
+    monkeypatch.undo()
+
+    records = read_log(path)
+    assert verify_chain(records) == []
+    assert len(records) == 12
+
+
+@pytest.mark.parametrize("added", [b"torn", b"no record\n", b'{"sequence": "7", "hash": ""}\n', b"[1]\n"])
+def test_what_does_not_end_in_a_record_is_read_from_its_beginning(path: Path, added: bytes) -> None:
+    """Another writer that died in a record leaves what the next one still ends and goes on after."""
+    log = AuditLog(path)
+    with path.open("ab") as file:
+        file.write(added)
+    log.write("lifecycle.noted", {"note": "after"})
+
+    records = read_log(path)
+    assert [one["sequence"] for one in records] == [1, 2]
+    assert len(records.torn) == 1
 
 
 def test_a_write_in_pieces_is_one_line(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,10 +163,11 @@ def test_compressing_that_fails_loses_nothing_and_is_tried_again(path: Path, mon
 CALLS = (("os", "open"), ("os", "write"), ("os", "link"), ("os", "fsync"), ("Path", "rename"), ("Path", "unlink"))
 
 
-def dies_in(path: Path, moment: int, *, links: bool) -> int:
-    """Two turns, with a rotation between them, in a process that ends just before its call of this number."""
-    log = AuditLog(path, max_bytes=SMALL, keep=3, compress=True)
-    turn(log, 0)
+def dies_in(path: Path, moment: int, *, links: bool, before: int, keep: int) -> int:
+    """Some turns and one more, a rotation before it, in a process that ends just before its call of this number."""
+    log = AuditLog(path, max_bytes=SMALL, keep=keep, compress=True, fsync=True)
+    for number in range(before):
+        turn(log, number)
     made = 0
 
     def counted(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,40 +185,45 @@ def dies_in(path: Path, moment: int, *, links: bool) -> int:
     for where, name in CALLS:
         owner: Any = {"os": os, "Path": Path}[where]
         setattr(owner, name, counted(getattr(owner, name)))
-    turn(log, 1)
+    turn(log, before)
     os._exit(made)
 
 
-def ended(path: Path, moment: int, *, links: bool) -> int:
+def ended(path: Path, moment: int, **how: Any) -> int:
     """How the process that dies at this moment ended: 9 when it died, else the number of its calls plus 100."""
     child = os.fork()
     if child == 0:
         try:
-            os._exit(100 + dies_in(path, moment, links=links))
+            os._exit(100 + dies_in(path, moment, **how))
         finally:
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_a_crash_at_any_moment_of_a_rotation_leaves_every_record_readable(tmp_path: Path, *, links: bool) -> None:
-    """And a log that goes on from there, with every record once."""
+@pytest.mark.parametrize(("links", "before", "keep"), [(True, 1, 3), (False, 1, 3), (True, 3, 1), (False, 4, 2)])
+def test_a_crash_at_any_moment_of_a_rotation_leaves_every_record_readable(
+    tmp_path: Path, *, links: bool, before: int, keep: int
+) -> None:
+    """And a log that goes on from there, with every record once; but for those of files that are not to be kept."""
     died = 0
     for moment in range(1, 60):
         path = tmp_path / str(moment) / "audit.jsonl"
-        if ended(path, moment, links=links) != 9:
+        if ended(path, moment, links=links, before=before, keep=keep) != 9:
             break
         died += 1
         records = read_log(path)
         assert verify_chain(records) == []
-        assert free(records) in ([0], [0, 1])
-        before = [one["hash"] for one in records]
+        found = free(records)
+        assert found == list(range(found[0], found[-1] + 1))
+        assert found[-1] in {before - 1, before}
+        assert found[0] <= max(0, before - keep)
+        hashes = [one["hash"] for one in records]
         with AuditLog(path, max_bytes=SMALL, compress=True) as log:
             turn(log, 2)
             turn(log, 3)
         again = read_log(path)
         assert verify_chain(again) == []
-        assert [one["hash"] for one in again][: len(before)] == before
+        assert [one["hash"] for one in again][: len(hashes)] == hashes
         assert free(again)[-2:] == [2, 3]
         assert len({one.name.removesuffix(".gz") for one in log_files(path)}) == len(log_files(path))
 
