@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -57,3 +59,11 @@ def test_the_version_is_that_of_the_package() -> None:
 
     assert result.exit_code == 0
     assert result.stdout.strip() == version("adapter-lifecycle")
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    """It takes seconds to import: a command that needs it brings it, and no other waits for it."""
+    program = "import sys, lifecycle.cli.app; print([name for name in ('torch', 'matplotlib') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
