@@ -126,7 +126,8 @@ class EngineWatch:
             serving = Serving.IN_DOUBT if lag.is_in_doubt else behind
             because = self._because.get(name, "") if lag.is_in_doubt else ""
             pushed_s = self._pushed_s.get(name)
-            found.append(EngineSeen(name, serving, lag.versions_behind, lag.pending_pushes, because, pushed_s))
+            versions = None if lag.is_in_doubt else lag.versions_behind
+            found.append(EngineSeen(name, serving, versions, lag.pending_pushes, because, pushed_s))
         return tuple(found)
 
     def adapters(self, most: int) -> tuple[tuple[AdapterSeen, ...], int]:

@@ -25,7 +25,8 @@ class EngineSeen:
     Attributes:
         name: the engine.
         serving: whether it holds the trainer's newest versions.
-        versions_behind: in the content group where it is furthest behind; None where that cannot be told.
+        versions_behind: in the content group where it is furthest behind; None where that cannot be told,
+            as of one in doubt.
         lacks: how many content groups it lacks or has in an old version, or holds and should not.
         because: why it is in doubt, empty where it is not.
         pushed_s: when it was last pushed to, seconds since 1970; None where no push was seen.

@@ -72,7 +72,7 @@ def test_adapters_and_engines_are_as_far_behind_as_the_trainer_says(live: Live) 
 
 
 def test_an_engine_whose_push_failed_is_in_doubt_until_it_is_mended(live: Live) -> None:
-    """With the reason of the engine."""
+    """With the reason of the engine, and then the one that it has when it is asked again."""
     live.turn()
     live.world.train("A")
     live.engine.fails_at = "commit"
@@ -80,10 +80,17 @@ def test_an_engine_whose_push_failed_is_in_doubt_until_it_is_mended(live: Live) 
         live.world.trainer.update_weights([live.engine])
     (doubted,) = live.seen().engines
     live.engine.fails_at = ""
+    live.engine.resident.discard("weights")
+    with suppress(EventRefused):
+        live.world.trainer.update_weights([live.engine])
+    (asked,) = live.seen().engines
+    live.engine.resident.add("weights")
     live.world.trainer.update_weights([live.engine])
 
     assert doubted.serving is Serving.IN_DOUBT
-    assert "told to fail at commit" in doubted.because
+    assert doubted.because == "EngineError: engine E0: told to fail at commit"
+    assert (asked.serving, asked.versions_behind) == (Serving.IN_DOUBT, None)
+    assert asked.because == "a push failed: engine E0: told to fail at commit"
     assert [(one.serving, one.because) for one in live.seen().engines] == [(Serving.CURRENT, "")]
 
 
