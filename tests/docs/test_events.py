@@ -25,6 +25,7 @@ from states.event_words import ADAPTER_WORDS, EFFECT_RECORDS, ENGINE_WORDS, TRAI
 from states.examples import refused_by, refused_by_engine
 from states.render import edges
 from tests.auditing.runs import Run
+from tests.docs.blocks import ROOT
 
 WORDS = (
     (TrainerEvent, TRAINER_WORDS, TrainerLifecycle),
@@ -208,3 +209,14 @@ def test_what_real_runs_leave_on_the_record_is_in_the_reference(seed: int, tmp_p
             keys = [f"moved.{one}" for one in record["moved"]] + [f"details.{one}" for one in record["details"]]
             named = TrainerEvent.RECONCILED if record["trigger"] == "reconcile_adapters" else str(record["trigger"])
             assert [key for key in keys if f"`{key}`: " not in SECTIONS[named]] == [], record["trigger"]
+
+
+def test_what_the_code_leaves_on_the_record_is_in_the_reference_and_nothing_else() -> None:
+    """Also what is rare: every key of ``details`` and every kind of bytes that effects name in their source."""
+    told = {key for keys in EFFECT_RECORDS.values() for key in keys}
+    places = [*(ROOT / "lifecycle" / "transition").glob("*.py"), ROOT / "lifecycle" / "memory" / "regions.py"]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in places)
+
+    assert {f"details.{name}" for name in re.findall(r'work\.details\["(\w+)"\]', source)} <= told
+    assert {f"moved.{name}" for name in re.findall(r'work\.count\("([\w-]+)"', source)} <= told
+    assert [key for key in told if f'"{key.partition(".")[2]}"' not in source] == []
