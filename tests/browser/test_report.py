@@ -250,7 +250,7 @@ def test_the_way_through_the_states_is_drawn_and_told(chromium: Chromium, pages:
 
 def test_on_paper_everything_is_there_and_nothing_is_cut(chromium: Chromium, pages: dict[str, Path]) -> None:
     """Dark colours, the bar and scrolling are of a screen."""
-    with opened(chromium, pages["broken"], dark=True) as tab:
+    with opened(chromium, pages["short"], dark=True) as tab:
         dark = {"name": "prefers-color-scheme", "value": "dark"}
         tab.ask("Emulation.setEmulatedMedia", media="print", features=[dark])
 
