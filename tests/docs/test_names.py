@@ -27,8 +27,10 @@ THEIR_CLASSES: Final = {
 
 THEIR_CALLS: Final = {
     "GPUState", "_maybe_get_cpu_backup", "clone", "configure_subprocess", "empty_cache", "exit", "help",
-    "prepare_for_generation", "start_param_sync", "swap_to", "sync_weights", "to", "zero_grad",
+    "increase", "prepare_for_generation", "push_to_gateway", "rate", "start_param_sync", "swap_to", "sync_weights",
+    "to", "zero_grad",
 }  # fmt: skip
+"""Of Python, PyTorch, the memory saver, Prometheus, and the frameworks that a page compares with."""
 
 THEIR_OPTIONS: Final = {
     "--api-key", "--api-server-count", "--data-parallel-size", "--enable-lora", "--enable-memory-saver",
