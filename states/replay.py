@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 from states.agreement import LOCAL_GUARDS
 from states.decision import Decision, NoChange, Refusal, Step, decide
@@ -42,7 +43,8 @@ EDGES: Final = _edges()
 """(source, event, edge, target) of every transition, and its effects."""
 
 
-class Told(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Told:
     """What a record says of its decision.
 
     Attributes:

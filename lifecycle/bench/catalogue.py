@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from lifecycle.bench import figures_adapters, figures_handover, figures_memory, figures_time
+from lifecycle.bench import figures_adapters, figures_audit, figures_handover, figures_memory, figures_time
 from lifecycle.bench.findings import Finding, Session
 from lifecycle.errors import ConfigError, LifecycleError
 
@@ -22,6 +22,7 @@ FIGURES: Final[dict[str, Callable[[Session], list[Finding]]]] = {
     "overhead": figures_time.overhead,
     "reconcile-one": figures_adapters.reconcile_one,
     "registry": figures_adapters.registry,
+    "audit": figures_audit.audit,
 }
 """What ``--figure`` takes; ``--check`` takes them all."""
 

@@ -24,6 +24,7 @@ LIMITS: Final[dict[str, float]] = {
     "overhead": 6.0,
     "reconcile-one": 2.0,
     "registry-ms": 50.0,
+    "audit-records-per-s": 20_000.0,
 }
 """The limits, as ratios unless the name ends with its unit."""
 

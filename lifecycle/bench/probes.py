@@ -16,6 +16,7 @@ from lifecycle.bench.clock import seconds
 from lifecycle.bench.model import BenchModel
 from lifecycle.bench.options import Case
 from lifecycle.bench.probe_adapters import probe_reconcile, probe_registry
+from lifecycle.bench.probe_audit import probe_audit
 from lifecycle.bench.probe_handover import probe_handover
 from lifecycle.bench.trainer import BenchTrainer
 from lifecycle.saver import Backup, HostArena, pages
@@ -201,5 +202,6 @@ PROBES: Final[dict[str, Callable[[Case, Path, int], dict[str, Any]]]] = {
     "reconcile": probe_reconcile,
     "registry": probe_registry,
     "handover": probe_handover,
+    "audit": probe_audit,
 }
 """What a measuring process can be told to measure."""
