@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from lifecycle.controller import TrainerLifecycle
@@ -11,6 +11,7 @@ from lifecycle.errors import AuditError, ConfigError, EventRefused, TrainerFault
 from lifecycle.outcome import Moved, Outcome, Unchanged
 from lifecycle.redaction import redact
 from lifecycle.transition.watching import Ended
+from lifecycle.watched import check_watched
 from states import TrainerEvent, TrainerState
 
 try:
@@ -37,9 +38,21 @@ def trace(trainer: TrainerLifecycle, *, rank: int = 0, provider: TracerProvider 
         rank: of this process.
         provider: who records; None: the one that the application has set, now or later. Without one nothing is
             recorded.
+
+    Raises:
+        ConfigError: the trainer is none, or the rank is no whole number from 0.
     """
-    tracer = get_tracer(SCOPE, version(SCOPE), provider)
+    check_watched(trainer, rank)
+    tracer = get_tracer(SCOPE, _version(), provider)
     trainer.watch(_Tracing(tracer, trainer.config.model, rank))
+
+
+def _version() -> str | None:
+    """The library's own, None where it was not installed but copied beside the program."""
+    try:
+        return version(SCOPE)
+    except PackageNotFoundError:
+        return None
 
 
 class _Tracing:
@@ -74,6 +87,7 @@ def _nobody_records(_: Outcome | BaseException) -> None:
 def _describe(span: Span, how: Outcome | BaseException, state: TrainerState) -> None:
     span.set_attributes(_attributes(how, state))
     if isinstance(how, BaseException):
+        span.set_attribute("error.type", type(how).__name__)
         span.set_status(Status(StatusCode.ERROR, redact(f"{type(how).__name__}: {how}")))
 
 

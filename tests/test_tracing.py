@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
 
-from lifecycle import AuditError, EventRefused, Moved, SaverError, TransitionFailed, tracing
+from lifecycle import AuditError, ConfigError, EventRefused, Moved, SaverError, TransitionFailed, tracing
 from lifecycle.aio import AsyncLifecycle
 from lifecycle.tracing import trace
 from states import Effect
@@ -214,6 +216,66 @@ def test_a_coroutines_span_is_the_parent_too() -> None:
     assert event.parent == turn.context
 
 
+async def _cancelled_inside(traced: Traced) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+    traced.world.trainer.subscribe(lambda _: (inside.set(), go_on.wait(30)))
+    async with AsyncLifecycle(traced.world.trainer) as trainer:
+        with _within(traced, "turn"):
+            task = asyncio.create_task(trainer.sleep())
+            await asyncio.to_thread(inside.wait, 30)
+            task.cancel()
+            go_on.set()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def test_a_coroutine_that_is_cancelled_leaves_no_span_open() -> None:
+    """Its event goes on to its end, and so does the span, inside the coroutine's own."""
+    traced = Traced()
+
+    asyncio.run(_cancelled_inside(traced))
+
+    spans = {span.name: span for span in traced.spans}
+    event = spans["lifecycle.sleep"]
+    assert event.parent == spans["turn"].context
+    assert (event.attributes or {})["lifecycle.result"] == "moved"
+    assert event.status.status_code is StatusCode.UNSET
+
+
+def test_an_error_is_told_by_its_class() -> None:
+    """As the convention has it: few values, by which refusals and failures are told apart."""
+    traced = Traced()
+    _failing(traced.world, Effect.PAUSE_SCRATCH, SaverError("tag", "no room"))
+    for call in (traced.world.trainer.offload, traced.world.trainer.sleep, traced.world.trainer.wake_up):
+        with suppress(EventRefused, TransitionFailed):
+            call()
+
+    kinds = [(span.attributes or {}).get("error.type") for span in traced.spans]
+    assert kinds == ["EventRefused", "TransitionFailed", None]
+
+
+@pytest.mark.parametrize(("trainer", "rank"), [(None, 0), ("trainer", 0), (..., -1), (..., "0")])
+def test_what_is_no_trainer_or_rank_is_refused(trainer: Any, rank: Any) -> None:
+    """As of metrics."""
+    with pytest.raises(ConfigError, match=r"give the (TrainerLifecycle itself|number of this process)"):
+        trace(make_world().trainer if trainer is ... else trainer, rank=rank)
+
+
+def test_a_library_that_was_not_installed_is_traced_without_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was copied beside the program, say."""
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(tracing, "version", missing)
+    traced = Traced()
+    traced.world.trainer.sleep()
+
+    scope = traced.only().instrumentation_scope
+    assert scope is not None
+    assert (scope.name, scope.version or "") == ("adapter-lifecycle", "")
+
+
 def test_without_a_provider_an_event_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """The API alone records nothing, no span becomes current, and nobody looks at how it ended."""
     world = make_world()
@@ -251,7 +313,7 @@ def test_the_page_lists_every_attribute() -> None:
     fault(traced.world)
 
     names = {name for span in traced.spans for name in span.attributes or {}}
-    assert len(names) == 10
+    assert len(names) == 11
     assert [name for name in names if f"`{name}`" not in page] == []
 
 

@@ -28,8 +28,9 @@ FIRST_BYTES: Final = b'{"event":"lifecycle.'
 _SPACED: Final = b'{"event": "'
 """How a log began before the first release. Its hashes were of something else than its lines."""
 _OF_ANOTHER_FORMAT: Final = (
-    "it is of another format, an audit log of a development version; keep it as it is, and write to another path"
+    "it is of another format, of a development or a later version; keep it as it is, and write to another path"
 )
+_SCHEMAS: Final = ("1", "2")
 _SHOWN_MAX: Final = 60
 
 
@@ -209,6 +210,8 @@ def read_tail(path: Path) -> Tail:
             if not isinstance(line, Torn):
                 last = line
                 pending.see(line)
+    if last is not None and str(last.get("schema")) not in _SCHEMAS:
+        raise AuditError(str(path), _OF_ANOTHER_FORMAT)
     return Tail(
         sequence=int(str(last["sequence"])) if last else 0,
         hash=str(last["hash"]) if last else "",

@@ -15,6 +15,7 @@ from lifecycle.metrics.reading import Reading, parts_of
 from lifecycle.metrics.seconds import Seconds
 from lifecycle.outcome import EngineOutcome, Moved, Outcome
 from lifecycle.serving import Standing
+from lifecycle.watched import check_watched
 from states import TrainerEvent, TrainerState
 
 PREFIX: Final = "lifecycle/"
@@ -41,10 +42,7 @@ class Metrics:
     """
 
     def __init__(self, trainer: TrainerLifecycle, *, rank: int = 0) -> None:
-        if not isinstance(trainer, TrainerLifecycle):
-            raise ConfigError(f"trainer is a {type(trainer).__name__}; give the TrainerLifecycle itself")
-        if type(rank) is not int or rank < 0:
-            raise ConfigError(f"rank is {rank!r}; give the number of this process, from 0")
+        check_watched(trainer, rank)
         self.model = trainer.config.model
         self.rank = rank
         self._watched = weakref.ref(trainer)

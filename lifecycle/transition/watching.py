@@ -33,8 +33,11 @@ class Watchers:
         """Run an event under their eyes. Whoever began last is told first how it ended."""
         if not self._watchers:
             return run()
-        told = [ended for watcher in self._watchers if (ended := self._begin(watcher, event, state)) is not None]
+        told: list[Ended] = []
         try:
+            for watcher in self._watchers:
+                ended = self._begin(watcher, event, state)
+                told += [ended] if ended is not None else []
             outcome = run()
         except BaseException as error:
             self._end(told, error)
@@ -50,8 +53,13 @@ class Watchers:
             return None
 
     def _end(self, told: list[Ended], how: Outcome | BaseException) -> None:
-        for ended in reversed(told):
+        """Everybody is told, also after an interrupt in the midst of it, which then goes on."""
+        while told:
+            ended = told.pop()
             try:
                 ended(how)
             except Exception as error:  # noqa: BLE001 - as above
                 self._raised(error)
+            except BaseException:
+                self._end(told, how)
+                raise

@@ -133,6 +133,17 @@ def test_a_file_that_is_no_log_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == b"\x00weights\n"
 
 
+def test_a_log_of_a_later_version_is_left_alone(path: Path) -> None:
+    """Records of two versions would follow each other the wrong way round."""
+    AuditLog(path).close()
+    later = path.read_bytes().replace(b'"schema":2', b'"schema":3')
+    path.write_bytes(later)
+
+    with pytest.raises(AuditError, match="of another format, of a development or a later version"):
+        AuditLog(path)
+    assert path.read_bytes() == later
+
+
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["directory", "fifo"])
 def test_a_path_that_is_no_regular_file_is_refused(path: Path, make: object) -> None:
     """Neither hangs nor raises somebody else's error."""

@@ -173,3 +173,23 @@ def test_a_fault_is_counted_at_its_effect() -> None:
     fault(world)
 
     assert world.trainer.tally.failed.total() == 1
+
+
+@pytest.mark.parametrize("when", ["begins", "ends"])
+def test_an_interrupt_in_a_watcher_goes_on_after_the_others_were_told(when: str) -> None:
+    """Whoever was told that an event begins is told that it ended: what was opened is closed."""
+    world, diary = make_world(), Diary()
+
+    def interrupted(*_: object) -> Callable[[object], None]:
+        if when == "begins":
+            raise KeyboardInterrupt
+        return lambda _: (_ for _ in ()).throw(KeyboardInterrupt)
+
+    world.trainer.watch(diary)
+    world.trainer.watch(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        world.trainer.sleep()
+
+    assert len(diary.lines) == 2
+    assert isinstance(diary.lines[1][1], KeyboardInterrupt if when == "begins" else Moved)
+    assert world.trainer.state is (TrainerState.AWAKE if when == "begins" else TrainerState.SLEEPING)
