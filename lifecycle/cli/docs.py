@@ -20,7 +20,7 @@ def docs(
     *,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a page is not up to date.")] = False,
 ) -> None:
-    """Write the generated pages: diagrams and tables, every error, every command."""
+    """Write the generated pages: diagrams (Mermaid and SVG) and tables, every event, error and command."""
     written = pages()
     if check:
         stale = [name for name, text in written.items() if _text_of(out / name) != text]
