@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from lifecycle.audit.chain import BEGAN, OPENED, chain_hash
+from lifecycle.audit.chain import BEGAN, OPENED, SCHEMA, chain_hash
 from lifecycle.audit.expand import Expander, Record
 from lifecycle.audit.rotation import GZIP, log_files, rotated
 from lifecycle.errors import AuditError
@@ -30,7 +30,6 @@ _SPACED: Final = b'{"event": "'
 _OF_ANOTHER_FORMAT: Final = (
     "it is of another format, of a development or a later version; keep it as it is, and write to another path"
 )
-_SCHEMAS: Final = ("1", "2")
 _SHOWN_MAX: Final = 60
 
 
@@ -210,7 +209,7 @@ def read_tail(path: Path) -> Tail:
             if not isinstance(line, Torn):
                 last = line
                 pending.see(line)
-    if last is not None and str(last.get("schema")) not in _SCHEMAS:
+    if last is not None and last.get("schema") not in (1, SCHEMA):
         raise AuditError(str(path), _OF_ANOTHER_FORMAT)
     return Tail(
         sequence=int(str(last["sequence"])) if last else 0,
