@@ -11,6 +11,7 @@ from lifecycle.report.charts import STATES, shares
 from lifecycle.report.human import bytes_text, lasted_text
 from lifecycle.report.judgement import Level, findings
 from lifecycle.report.lanes import IN_TRANSITION, MEMORIES
+from lifecycle.report.model import Lane
 from lifecycle.report.named import names
 from lifecycle.report.summary import Report
 from lifecycle.report.tables import moment
@@ -74,7 +75,28 @@ def _time(report: Report) -> str:
     told = (
         f"<p>In transition {transit:.1%} of the time of all ranks. {'Most in: ' if slow else ''}{', '.join(slow)}</p>"
     )
-    return _bar(parts) + told
+    return _bar(parts) + told + _turns(report)
+
+
+def _turns(report: Report) -> str:
+    """How long a turn takes, and when the longest was; nothing where there was none."""
+    lane, slowest = max(report.tallies.items(), key=lambda one: one[1].turns.longest_s)
+    times = sum(one.turns.times for one in report.tallies.values())
+    if not times:
+        return ""
+    mean_s = sum(one.turns.total_s for one in report.tallies.values()) / times
+    turns = slowest.turns
+    when = _after(report, lane, turns.longest_at_s)
+    return (
+        f"<p>A turn, from sleep to sleep, took {lasted_text(mean_s)} on average; the longest "
+        f"{lasted_text(turns.longest_s)} ({when}).</p>"
+    )
+
+
+def _after(report: Report, lane: Lane, time_s: float) -> str:
+    """A moment of a rank, by how long after the beginning it was."""
+    after = lasted_text(max(0.0, time_s - report.clocks.get(lane, 0.0) - report.began_s))
+    return moment(report, lane, time_s, f"{names(report.tallies)[lane]}, after {after}")
 
 
 def _bar(parts: Mapping[str, tuple[int, float, str]]) -> str:
@@ -103,8 +125,7 @@ def _most(report: Report, memory: str) -> str:
     most = drawn.most[memory]
     if not most.size_bytes:
         return ""
-    after = lasted_text(most.time_s - report.clocks.get(drawn.lane, 0.0) - report.began_s)
-    where = moment(report, drawn.lane, most.time_s, f"{names(report.tallies)[drawn.lane]}, after {after}")
+    where = _after(report, drawn.lane, most.time_s)
     by_tag: Counter[str] = Counter()
     for (place, tag), size in most.held.items():
         by_tag[tag if len(MEMORIES[memory]) == 1 else f"{place}: {tag}"] += size

@@ -9,13 +9,42 @@ from statistics import median
 from typing import Final
 
 from lifecycle.report.model import Happening, Lane, Noted, Opened, Outcome, Transition
-from states import TrainerState
+from states import TrainerEvent, TrainerState
 
 COMPARED: Final = 32
 """Transitions at the beginning of a log whose times are compared with those of other ranks."""
 COMPARED_LEAST: Final = 3
 CLOCK_S: Final = 5.0
 """Ranks that act together begin within less."""
+
+
+@dataclass(slots=True)
+class Turns:
+    """Turns of the trainer and the engine: from one time that the trainer went to sleep to the next.
+
+    Attributes:
+        times: how many.
+        total_s: how long all of them took.
+        longest_s: how long the longest took.
+        longest_at_s: when that began, seconds since 1970.
+        slept_s: when the trainer last went to sleep, in this session.
+    """
+
+    times: int = 0
+    total_s: float = 0.0
+    longest_s: float = 0.0
+    longest_at_s: float = 0.0
+    slept_s: float | None = None
+
+    def sleeps(self, time_s: float) -> None:
+        """A turn begins, and ends the one before."""
+        if self.slept_s is not None:
+            lasted_s = time_s - self.slept_s
+            self.times += 1
+            self.total_s += lasted_s
+            if lasted_s > self.longest_s:
+                self.longest_s, self.longest_at_s = lasted_s, self.slept_s
+        self.slept_s = time_s
 
 
 @dataclass(slots=True)
@@ -29,6 +58,7 @@ class Tally:
         began_s: the first time; None before any.
         ended_s: the last time.
         last: the last transition, if it has no end.
+        turns: how often it took turns with the engine, and how long they took.
         first_s: of the first transitions, (number, event) to when it began.
     """
 
@@ -38,6 +68,7 @@ class Tally:
     began_s: float | None = None
     ended_s: float = 0.0
     last: Transition | None = None
+    turns: Turns = field(default_factory=Turns)
     first_s: dict[tuple[int, str], float] = field(default_factory=dict)
 
     def take(self, happening: Happening) -> None:
@@ -46,7 +77,9 @@ class Tally:
             self._transition(happening)
             self._seen(happening.ended_s)
         elif isinstance(happening, Opened):
-            self.restarts += happening.restarted
+            if happening.restarted:
+                self.restarts += 1
+                self.turns.slept_s = None
             self._seen(happening.time_s)
         elif isinstance(happening, Noted):
             self._seen(happening.time_s)
@@ -57,6 +90,8 @@ class Tally:
 
     def _transition(self, one: Transition) -> None:
         self.outcomes[one.outcome] += 1
+        if one.outcome is Outcome.MOVED and one.trigger == TrainerEvent.SLEEP:
+            self.turns.sleeps(one.began_s)
         ended = one.outcome is not Outcome.UNFINISHED
         self.last = None if ended else one
         self.state = one.target if ended else one.source

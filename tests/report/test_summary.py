@@ -254,6 +254,21 @@ def test_the_moment_of_the_most_memory_is_exact() -> None:
     assert most.time_s - drawn.began_s == pytest.approx(0.7 + 0.31 + 2.8 + 0.4 + 0.2 + 1.8)
 
 
+def test_a_turn_lasts_from_one_sleep_to_the_next() -> None:
+    """The longest is known, and one that a restart cut off is none."""
+    log = run(3)
+    log.turn(3, slower=10.0)
+    log.turn(4)
+    log.opened(restart=True)
+    log.turn(5)
+    log.turn(6)
+
+    (tally,) = report_of(log).tallies.values()
+
+    slow_s = 10 * (0.1 + 1.5 + 0.8 + 1.2) + 0.4 + 0.01 + 2.5 + 7 * 0.3
+    assert (tally.turns.times, tally.turns.longest_s) == (5, pytest.approx(slow_s, abs=1e-3))
+
+
 def test_the_diagram_counts_every_rank() -> None:
     """Each edge as often as it was taken, and what was refused where."""
     counts = report_of(run(2), run(2, rank=1)).diagram
