@@ -86,8 +86,8 @@ def _follow(run: RunWatch, rows: int, max_age_s: float | None) -> bool:
     from lifecycle.watch.show import ending_as_asked, show_lines, show_live  # noqa: PLC0415 - as above
 
     console = Console(highlight=False)
+    is_terminal = sys.stdout.isatty() and not console.is_dumb_terminal  # FORCE_COLOR makes rich take a pipe for one
+    show = show_live if is_terminal else show_lines
     with ending_as_asked():
-        (show_live if console.is_terminal and not console.is_dumb_terminal else show_lines)(
-            run, console, rows, max_age_s
-        )
+        show(run, console, rows, max_age_s)
     return True

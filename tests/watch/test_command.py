@@ -155,9 +155,9 @@ def lines_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
 
 
 def test_into_a_pipe_each_event_is_a_line(tmp_path: Path, piped: Piped) -> None:
-    """From a file that is not there yet on; refusals and faults with why and what to do; no control codes."""
+    """From a file that is not there yet on; refusals and faults with why and what to do; no control codes, even if colours are forced."""
     path = tmp_path / "audit.jsonl"
-    process = piped(path)
+    process = piped(path, FORCE_COLOR="1")
     waiting = lines_until(process, "WAITING")
     with Live(path) as live:
         live.turn()
