@@ -155,7 +155,7 @@ def lines_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
 
 
 def test_into_a_pipe_each_event_is_a_line(tmp_path: Path, piped: Piped) -> None:
-    """From a file that is not there yet on; refusals and faults with why and what to do; no control codes, even if colours are forced."""
+    """From a file that is not there yet on; with why and what to do; no control codes, even if colours are forced."""
     path = tmp_path / "audit.jsonl"
     process = piped(path, FORCE_COLOR="1")
     waiting = lines_until(process, "WAITING")

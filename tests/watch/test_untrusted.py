@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
@@ -66,3 +67,42 @@ def test_whatever_a_log_says_it_is_shown(changes: Sequence[tuple[int, tuple[str,
     assert all(line is None or line.isprintable() for line in lines)
     assert all(notice_line(one, picture.now_s).isprintable() for one in found)
     json.dumps(told(picture, found), allow_nan=False)
+
+
+def _facts(**shared: object) -> dict[str, object]:
+    return {"shared": {"contents": [], "engines": [], **shared}, "local": {}}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("facts", _facts(engines=["E0"])),
+        ("facts", _facts(engines={"name": "E0"})),
+        ("facts", _facts(engines=[{"name": 3}])),
+        ("facts", _facts(engines=[{"name": "E0", "stale": [3]}])),
+        ("facts", _facts(engines=[{"name": "E0", "unknown": ["x"]}])),
+        ("facts", _facts(contents=[3])),
+        ("facts", _facts(contents=[{"group": "buffers", "version": "1"}])),
+        ("facts", {"shared": 3, "local": {}}),
+        ("checkpoint", {"buffers": None}),
+        ("checkpoint", [3]),
+        ("details", {"engines": {"E0": 3}}),
+        ("details", {"engines": {"E0": {"sent": "adapter/a"}}}),
+        ("details", {"engines": {"E0": {"error": 3}}}),
+        ("details", {"engines": ["E0"]}),
+    ],
+)
+def test_a_field_of_another_kind_makes_its_record_unreadable(tmp_path: Path, field: str, value: object) -> None:
+    """It is counted, and what comes after it is seen."""
+    log = Log()
+    log.opened()
+    log.turn(0)
+    pushed = next(
+        one for one in log.records if one["event"] == "lifecycle.moved" and one["trigger"] == "update_weights"
+    )
+    pushed[field] = value
+    with RunWatch([log.write(tmp_path / "audit.jsonl")]) as run:
+        list(run.poll())
+        (rank,) = run.picture().ranks
+
+    assert (rank.unreadable, rank.state, rank.records) == (1, "awake", log.sequence)
