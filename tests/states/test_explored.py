@@ -29,8 +29,8 @@ from tests.states.lockstep import Lockstep
 from tests.states.settings import KINDS, settings
 from tests.states.world import Setting
 
-pytestmark = pytest.mark.timeout(900)
-"""A minute or two, and more under coverage or beside other tests."""
+pytestmark = [pytest.mark.timeout(900), pytest.mark.no_cover]
+"""A minute, and more beside other tests. Coverage would double it, and every line it runs has a test of its own."""
 
 E = TrainerEvent
 

@@ -1,7 +1,8 @@
-"""The table against the oracle: every step is safe, and nothing safe is refused."""
+"""The table against the oracle where facts are mixed at random, and what ranks may differ in."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import cache
 
 import pytest
@@ -10,25 +11,18 @@ from hypothesis import strategies as st
 
 from states import TABLE, Facts, TrainerEvent, TrainerState
 from states.verdict import Guard
-from tests.states.agreement import answer, census, disagreement, malformed
+from tests.states.agreement import answer, disagreement, malformed
 from tests.strategies import LOCAL_DEVIATIONS, SHARED_DEVIATIONS, any_facts, bases
 
-pytestmark = pytest.mark.timeout(400)
-
-
-@pytest.mark.parametrize(
-    "kind", ["unsafe", "wrong target", "wrong number of copies", "needlessly refused", "nothing was done"]
-)
-def test_table_and_oracle_agree(kind: str) -> None:
-    """No step loses, overwrites or misreads bytes (sound), and no safe event is refused or skipped (complete)."""
-    assert census().wrong.get(kind, [])[:3] == []
+pytestmark = [pytest.mark.timeout(400), pytest.mark.no_cover]
+"""Every line that so many facts run through has a test of its own."""
 
 
 @pytest.mark.parametrize("state", TrainerState)
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(data=st.data(), event=st.sampled_from(TrainerEvent))
 def test_they_agree_on_any_mixture_of_facts(state: TrainerState, event: TrainerEvent, data: st.DataObject) -> None:
-    """The same outside the enumerated blocks: up to six deviations at once over any configuration and placement."""
+    """As the enumeration, outside of its blocks: up to six deviations at once, any configuration and placement."""
     case = (state, event, data.draw(any_facts(state)))
     decision = answer(case)
 
@@ -72,4 +66,4 @@ def test_every_fact_is_shared_or_local() -> None:
     facts = Facts()
 
     assert not facts.shared().keys() & facts.local().keys()
-    assert {*facts.shared(), *facts.local()} == set(Facts.__slots__)
+    assert {*facts.shared(), *facts.local()} == {field.name for field in fields(Facts)}
