@@ -23,6 +23,7 @@ _LINE_MAX: Final = int((_WIDTH - 2 * _LEFT) / CHARACTER_WIDTH)
 _SHOWN: Final = 12
 _GUARDS_SHOWN: Final = 3
 _LINES_MAX: Final = 6
+_NAME_MAX: Final = 48
 _Key = TypeVar("_Key", str, tuple[str, str], tuple[str, str, str])
 _LEGEND: Final = "Wider arrows were taken more often, faint ones never. (x) refused, (!) failed or cut off."
 
@@ -140,9 +141,10 @@ def listing(counts: RunCounts) -> Iterator[Line]:
 def _refused(counts: RunCounts) -> Iterator[Line]:
     asked = most_first(counts.refused)
     for (state, event), count in asked[:_SHOWN]:
-        yield _cut(("(x) ", Look.REFUSED), (event, Look.EVENT), (f" in {state} {times(count)}", Look.EDGE))
+        where = f" in {_shortened(state)} {times(count)}"
+        yield _cut(("(x) ", Look.REFUSED), (_shortened(event), Look.EVENT), (where, Look.EDGE))
         for guard, often in most_first(counts.guards.get((state, event), {}))[:_GUARDS_SHOWN]:
-            yield _cut((f"      {guard} {times(often)}", Look.EDGE))
+            yield _cut((f"      {_shortened(guard)} {times(often)}", Look.EDGE))
     if len(asked) > _SHOWN:
         yield _cut((f"(x) and {len(asked) - _SHOWN:,} more that were refused", Look.REFUSED))
 
@@ -151,8 +153,8 @@ def _failed(counts: RunCounts) -> Iterator[Line]:
     tried = counts.trouble()
     for one, _ in most_first({one: sum(trouble) for one, trouble in tried.items()})[:_SHOWN]:
         source, event, edge = one
-        why = f" ({edge}) in {source}: {tried[one].words()}"
-        yield _cut(("(!) ", Look.FAILED), (event, Look.EVENT), (why, Look.EDGE))
+        why = f" ({_shortened(edge)}) in {_shortened(source)}: {tried[one].words()}"
+        yield _cut(("(!) ", Look.FAILED), (_shortened(event), Look.EVENT), (why, Look.EDGE))
     if len(tried) > _SHOWN:
         yield _cut((f"(!) and {len(tried) - _SHOWN:,} more that failed", Look.FAILED))
 
@@ -176,7 +178,12 @@ def _cut(*parts: tuple[str, Look]) -> Line:
     """A line that is no longer than the picture is wide."""
     room, line = _LINE_MAX, []
     for text, look in parts:
-        shown = text if len(text) <= room else text[: max(0, room - 1)] + "\N{HORIZONTAL ELLIPSIS}"
+        shown = _shortened(text, room)
         line.append(Part(shown, look))
         room -= len(shown)
     return tuple(line)
+
+
+def _shortened(text: str, most: int = _NAME_MAX) -> str:
+    """At most so many characters of it. Names of the tables are shorter than the bound."""
+    return text if len(text) <= most else text[: max(0, most - 1)] + "\N{HORIZONTAL ELLIPSIS}" * (most > 0)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from states import TABLE
 from states.draw_run import WIDEST, listing, run_drawing, run_svg, times
 from states.draw_shapes import Arrow, Drawing, Look
 from states.names import TrainerEvent, TrainerState
@@ -178,6 +181,18 @@ def test_what_no_table_has_is_told_and_drawn_nowhere() -> None:
     assert counts.moves() == {}
 
 
+def test_a_long_name_does_not_hide_how_often() -> None:
+    """It is cut off; those of the tables never are."""
+    found = lines(RunCounts(refused={("awake", "x" * 200): 7}, guards={("awake", "x" * 200): {"y" * 200: 5}}))
+
+    assert [line[-14:] for line in found[1:]] == [
+        "\N{HORIZONTAL ELLIPSIS} in awake x7",
+        "yyyyyyyyyy\N{HORIZONTAL ELLIPSIS} x5",
+    ]
+    names = {name for row in TABLE for name in (row.event, row.edge, *(one.name for one in (*row.when, *row.guards)))}
+    assert max(map(len, names)) < 48
+
+
 def test_what_held_already_is_told_below() -> None:
     """It takes no edge."""
     assert "Already so, and nothing done: sleep in sleeping x4" in lines(
@@ -222,6 +237,33 @@ def test_names_of_a_log_are_text_and_nothing_else() -> None:
     mermaid = run_mermaid(counts)
     assert re.findall(r"script>|[\x1b;]", mermaid) == []
     assert len(mermaid.splitlines()) == len(run_mermaid(RunCounts()).splitlines()) + 3
+
+
+NAMES = st.text(max_size=120)
+COUNTS = st.integers(1, 10**12)
+ASKED = st.tuples(st.sampled_from([*TrainerState, "nowhere"]), NAMES)
+TRIED = st.tuples(st.sampled_from([*TrainerState, "nowhere"]), NAMES, NAMES)
+
+
+@given(
+    st.builds(
+        RunCounts,
+        taken=st.dictionaries(st.tuples(NAMES, NAMES, NAMES, NAMES), COUNTS),
+        undone=st.dictionaries(TRIED, COUNTS),
+        refused=st.dictionaries(ASKED, COUNTS),
+        guards=st.dictionaries(ASKED, st.dictionaries(NAMES, COUNTS)),
+        unchanged=st.dictionaries(ASKED, COUNTS),
+    )
+)
+@settings(max_examples=30, deadline=None)
+def test_whatever_a_log_says_is_one_picture(counts: RunCounts) -> None:
+    """Well formed, as high as some lists of bounded length, with lines that are no longer than it is wide."""
+    drawing = run_drawing(counts)
+
+    parsed(run_svg(counts, standalone=True))
+    assert drawing.height < 2_000
+    assert max(map(len, lines(counts))) <= 93
+    assert re.fullmatch(r"[^\x00-\x09\x0b-\x1f\x7f-\x9f]*", run_mermaid(counts))
 
 
 def test_mermaid_has_the_edges_that_were_taken_and_what_was_refused() -> None:
