@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -97,6 +98,31 @@ def test_every_record_is_seen_once_over_any_number_of_rotations(
         assert seen == list(range(1, int(str(last)) + 1))
     assert seen == sorted(set(seen))
     assert seen[-1] == last
+
+
+class BusyPath(type(Path())):  # type: ignore[misc]
+    """A path of which something happens to the file just before it is asked for."""
+
+    meanwhile: ClassVar[list[Callable[[], None]]] = []
+
+    def stat(self, **options: bool) -> os.stat_result:
+        while self.meanwhile:
+            self.meanwhile.pop()()
+        return super().stat(**options)
+
+
+def test_what_is_written_just_before_a_rotation_is_read(tmp_path: Path, follow_at: Follow) -> None:
+    """Between the look at the file that is open and the one at what is in its place."""
+    follower = follow_at(BusyPath(tmp_path / "audit.jsonl"))
+    with AuditLog(tmp_path / "audit.jsonl", max_bytes=2_000) as log:
+        seen = numbers(follower.poll())
+        BusyPath.meanwhile.append(lambda: note(log, 12))
+        seen += numbers(follower.poll())
+        seen += numbers(follower.poll())
+
+    assert len(list(tmp_path.iterdir())) == 2
+    assert seen == list(range(1, len(seen) + 1))
+    assert len(seen) >= 13
 
 
 def test_a_line_in_the_middle_of_being_written_is_waited_for(tmp_path: Path, follow_at: Follow) -> None:
