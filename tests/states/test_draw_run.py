@@ -186,7 +186,7 @@ def test_a_long_name_does_not_hide_how_often() -> None:
     found = lines(RunCounts(refused={("awake", "x" * 200): 7}, guards={("awake", "x" * 200): {"y" * 200: 5}}))
 
     assert [line[-14:] for line in found[1:]] == [
-        "\N{HORIZONTAL ELLIPSIS} in awake x7",
+        "x\N{HORIZONTAL ELLIPSIS} in awake x7",
         "yyyyyyyyyy\N{HORIZONTAL ELLIPSIS} x5",
     ]
     names = {name for row in TABLE for name in (row.event, row.edge, *(one.name for one in (*row.when, *row.guards)))}
