@@ -42,7 +42,8 @@ class Ends:
     def __init__(self) -> None:
         self._facts: Facts | None = None
         self._held: _Held | None = None
-        self._awake_bytes: int | None = None
+        self._awake: _Held | None = None
+        self._prefix: str | None = None
 
     def see(self, seen: Seen) -> Found:
         """Facts, or an end."""
@@ -56,20 +57,27 @@ class Ends:
                 yield from self._done(record, self._facts)
             self._hold(record)
         elif record.get("note") == "gradients and moments were placed":
-            self._awake_bytes = None
+            self._awake = None
         elif seen.event == "opened" and not record.get("continues"):
             self.forget()
 
     def _hold(self, record: Mapping[str, Any]) -> None:
-        self._held = record["held"]
+        self._held, details = record["held"], record.get("details", {})
         if record["target"] == TrainerState.AWAKE:
-            self._awake_bytes = _own(record["held"], "device", f"{record['model']}/")
+            self._awake = record["held"]
+        for tag in () if self._prefix is not None else _tags(record["trigger"], details):
+            self._prefix = f"{tag.partition('/')[0]}/"
 
     def _to_resume(self, record: Mapping[str, Any], facts: Facts) -> Found:
         """What is not on the device, of what is when the trainer is awake, has to be resumed."""
-        if self._held is None or self._awake_bytes is None or record["source"] == TrainerState.FAULTED:
+        if (
+            self._held is None
+            or self._awake is None
+            or self._prefix is None
+            or record["source"] == TrainerState.FAULTED
+        ):
             return
-        gone = self._awake_bytes - _own(self._held, "device", f"{record['model']}/")
+        gone = _own(self._awake, "device", self._prefix) - _own(self._held, "device", self._prefix)
         if facts.resume_need_bytes != gone:
             yield Kind.FACTS, f"{facts.resume_need_bytes} bytes have to be resumed, {gone} are not on the device"
 
@@ -100,7 +108,7 @@ class Ends:
 
     def forget(self) -> None:
         """Ends are compared with the next facts."""
-        self._facts = self._held = self._awake_bytes = None
+        self._facts = self._held = self._awake = self._prefix = None
 
 
 def _kinds(record: Mapping[str, Any]) -> Found:
@@ -127,12 +135,12 @@ def _reconciled(details: Mapping[str, Any], facts: Facts) -> Found:
 
 
 def _offloaded(record: Mapping[str, Any], facts: Facts, before: _Held) -> Found:
-    paused, held, own = record["details"]["paused"], record["held"], f"{record['model']}/"
+    paused, held = record["details"]["paused"], record["held"]
     if _is_twice(paused) or len(paused) != facts.active_tags:
         yield Kind.EFFECTS, f"{len(paused)} tag(s) were paused, {facts.active_tags} were active"
     yield from _summed(record, "backup", (before.get("device", {}).get(tag, 0) for tag in paused if _has(held, tag)))
     for place, need in (("saver_host", facts.backup_need_bytes), ("saver_disk", facts.disk_need_bytes)):
-        grown = _own(held, place, own) - _own(before, place, own)
+        grown = sum(held.get(place, {}).get(tag, 0) - before.get(place, {}).get(tag, 0) for tag in paused)
         if grown != need:
             yield Kind.BYTES, f"{place} holds {grown} bytes more, {need} were needed"
 
@@ -154,6 +162,13 @@ def _summed(record: Mapping[str, Any], kind: str, sizes: Iterable[int]) -> Found
     total, told = sum(sizes), record["moved"].get(kind, 0)
     if total != told:
         yield Kind.BYTES, f"{told} bytes of {kind} were moved, the tags that were have {total}"
+
+
+def _tags(trigger: str, details: Mapping[str, Any]) -> Iterable[str]:
+    """Tags of the trainer's own. Whose log it is need not be the name that its tags begin with."""
+    if trigger not in {_E.SLEEP, _E.OFFLOAD, _E.WAKE_UP}:
+        return ()
+    return (*details.get("paused", ()), *details.get("resumed", ()), *details.get("resumed_scratch", ()))
 
 
 def _has(held: _Held, tag: str) -> bool:
