@@ -112,7 +112,7 @@ class BusyPath(type(Path())):  # type: ignore[misc]
 
 
 def test_what_is_written_just_before_a_rotation_is_read(tmp_path: Path, follow_at: Follow) -> None:
-    """Between the look at the file that is open and the one at what is in its place; also where it is removed at once."""
+    """Between the look at the open file and the one at what is in its place; also where it is removed at once."""
     follower = follow_at(BusyPath(tmp_path / "audit.jsonl"))
     with AuditLog(tmp_path / "audit.jsonl", max_bytes=2_000) as log:
         seen = numbers(follower.poll())
