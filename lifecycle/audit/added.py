@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from lifecycle.audit.read import Tail
+from lifecycle.errors import AuditError
 
 ADDED_BYTES_MAX: Final = 64 * 2**20
 """What is more is not held at once: the log is read from its beginning then."""
 
 
-def read_added(path: Path, start_bytes: int) -> Tail | None:
+def read_added(path: Path, start_bytes: int, identity: Mapping[str, object]) -> Tail | None:
     """Where the log ends now; None where that does not follow from what was added, and all of it has to be read.
 
     Args:
         path: the file in use.
         start_bytes: where the last record that this process knows of ended.
+        identity: run, rank and model of this log, which are those of every process that shares it.
 
     Raises:
+        AuditError: somebody else writes this log.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
@@ -34,4 +38,8 @@ def read_added(path: Path, start_bytes: int) -> Tail | None:
         return None
     if type(sequence) is not int or type(chain) is not str:
         return None
+    others = {key: last.get(key) for key in identity}
+    if others != identity:
+        whose = ", ".join(f"{key} {value!r}" for key, value in others.items())
+        raise AuditError(str(path), f"somebody else writes it too ({whose}); give each rank and run a path of its own")
     return Tail(sequence, chain, start_bytes + len(added), torn_bytes=0, needs_newline=False, unfinished=())

@@ -69,8 +69,8 @@ class Chain:
     """Numbers, stamps and chains the records of one log. A record counts once it was kept."""
 
     def __init__(self, run: str | None, rank: int, model: str) -> None:
-        identity = {"run": run or secrets.token_hex(8), "rank": rank, "model": model}
-        self._identity = compact_json(identity)[1:-1]
+        self.identity = {"run": run or secrets.token_hex(8), "rank": rank, "model": model}
+        self._identity = compact_json(self.identity)[1:-1]
         self.sequence = 0
         self.hash = ""
         self._stamped = ""

@@ -152,13 +152,15 @@ class AuditLog:
 
         Raises:
             AuditError: the line could not be written (the file then ends with the record before), the file was
-                removed or moved away, the log is closed, or the name or a key is not one that a record may have.
+                removed or moved away, the log is closed, another rank or run writes it too, or the name or a key is not
+                one that a record may have.
         """
         encoded = checked(str(self.path), name, keys)
         with self._alone():
             if self._file.size_bytes() != self._size:
                 # Another process wrote here (a fork), or an interrupt fell between write and count.
-                self._continue(read_added(self._file.path, self._size) or read_tail(self._file.path))
+                added = read_added(self._file.path, self._size, self._chain.identity)
+                self._continue(added or read_tail(self._file.path))
             if self._max_bytes is not None and self._size >= self._max_bytes and (self._is_between or name in _ALONE):
                 self._rotate()
             self._append(name, encoded)

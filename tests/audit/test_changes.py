@@ -281,7 +281,7 @@ def test_facts_of_a_log_are_whole_through_failures_of_the_disk_and_a_second_writ
     """What was not written is no base, and neither is what another process has written in between."""
     path = tmp_path / "audit.jsonl"
     sequence = [replace(Facts(), device_free_bytes=number) for number in range(6)]
-    with AuditLog(path) as log, AuditLog(path) as other:
+    with AuditLog(path, run="r") as log, AuditLog(path, run="r") as other:
 
         def write(facts: Facts, to: AuditLog = log) -> None:
             to.write("lifecycle.refused", {"transition": 1, "facts": RecordedFacts(facts)})

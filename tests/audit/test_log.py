@@ -9,13 +9,16 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lifecycle.audit import log as module
 from lifecycle.audit.log import NAMES, AuditLog, MemoryAudit
 from lifecycle.audit.read import read_log, unfinished, verify_chain
-from lifecycle.errors import AuditError
+from lifecycle.errors import AuditError, EngineError, TransitionFailed
+from states import Effect
+from tests.lifecycle.world import FakeEngine, make_world
 
 BEGAN = {"transition": 1, "trigger": "sleep", "edge": "quiesces", "source": "awake", "target": "sleeping"}
 
@@ -200,7 +203,9 @@ def test_a_disk_that_is_full_leaves_whole_records(path: Path) -> None:
     program = """
 import resource, signal, sys
 from lifecycle.audit.log import AuditLog
-from lifecycle.errors import AuditError
+from lifecycle.errors import AuditError, EngineError, TransitionFailed
+from states import Effect
+from tests.lifecycle.world import FakeEngine, make_world
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = AuditLog(sys.argv[1])
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -260,7 +265,7 @@ def test_a_record_that_does_not_reach_the_disk_is_none(path: Path, monkeypatch: 
 
 def test_who_shares_a_log_reads_only_what_the_other_added(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or two processes that write in turns would read all of it for each record."""
-    log, child = AuditLog(path), AuditLog(path)
+    log, child = AuditLog(path, run="r"), AuditLog(path, run="r")
     log.write("lifecycle.noted", {"note": "parent"})
     monkeypatch.setattr(module, "read_tail", lambda _: pytest.fail("all of the log was read"))
     for number in range(3):
@@ -272,6 +277,66 @@ def test_who_shares_a_log_reads_only_what_the_other_added(path: Path, monkeypatc
     records = read_log(path)
     assert verify_chain(records) == []
     assert len(records) == 12
+
+
+@pytest.mark.parametrize("other", [{"run": "r", "rank": 1}, {"run": "s"}, {"run": "r", "model": "critic"}])
+def test_a_log_that_another_rank_or_run_writes_too_is_an_error_at_the_next_record(
+    path: Path, other: dict[str, Any]
+) -> None:
+    """And not a log of two lives that nobody can replay; what the other has written stays."""
+    log = AuditLog(path, run="r")
+    AuditLog(path, **other).write("lifecycle.began", BEGAN)
+    before = path.read_bytes()
+
+    for _ in range(2):
+        with pytest.raises(
+            AuditError, match=r"somebody else writes it too .*; give each rank and run a path of its own"
+        ):
+            log.write("lifecycle.began", BEGAN)
+    assert path.read_bytes() == before
+
+
+def test_a_began_is_read_by_others_before_the_first_effect(path: Path) -> None:
+    """In another process, while the effect runs: it may be the last that is heard of this one."""
+    world, seen = make_world(), list[str]()
+    world.trainer._runner.recorder._audit = AuditLog(path)
+    program = "import sys; print(open(sys.argv[1]).read().splitlines()[-1])"
+
+    def look(*_: object) -> None:
+        command = [sys.executable, "-c", program, str(path)]
+        seen.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    world.trainer._runner.effects[Effect.KEEP_GRADIENTS] = look  # type: ignore[assignment]
+    world.trainer.sleep()
+
+    assert json.loads(seen[0])["event"] == "lifecycle.began"
+    assert json.loads(seen[0])["trigger"] == "sleep"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token=hunter2",
+        '{"api_key": "hunter2"}',
+        "http://u:hunter2@h/",
+        "Authorization: Basic hunter2",
+        "Bearer hunter2",
+    ],
+)
+def test_what_an_engine_says_of_secrets_is_not_in_the_log(path: Path, text: str) -> None:
+    """An error that repeats the request is told without them, as is everything else of the record."""
+    world, engine = make_world(), FakeEngine()
+    world.trainer._runner.recorder._audit = AuditLog(path)
+
+    def refuse() -> None:
+        raise EngineError("E0", f"it said: {text}")
+
+    engine.begin_update = refuse  # type: ignore[method-assign]
+    with pytest.raises(TransitionFailed):
+        world.trainer.update_weights([engine])
+
+    assert "lifecycle.failed" in path.read_text()
+    assert "hunter2" not in path.read_text()
 
 
 @pytest.mark.parametrize("added", [b"torn", b"no record\n", b'{"sequence": "7", "hash": ""}\n', b"[1]\n"])
@@ -316,8 +381,8 @@ def test_an_interrupt_between_write_and_count_breaks_no_chain(path: Path, monkey
 
 def test_two_writers_of_one_file_share_one_chain(path: Path) -> None:
     """As after a fork: whoever finds the file longer than it left it goes on from its end."""
-    log = AuditLog(path)
-    with AuditLog(path) as child:
+    log = AuditLog(path, run="r")
+    with AuditLog(path, run="r") as child:
         child.write("lifecycle.noted", {"note": "child"})
         log.write("lifecycle.noted", {"note": "parent"})
         child.write("lifecycle.noted", {"note": "child again"})
