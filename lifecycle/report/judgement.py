@@ -70,14 +70,16 @@ def _bad(report: Report) -> Iterator[Finding]:
 
 
 def _first(report: Report, outcome: Outcome) -> str:
-    """The last one that has no end, which is where a run hangs; the first one that failed, from which others follow."""
-    last = outcome is Outcome.UNFINISHED
-    ended = ((lane, one.last) for lane, one in report.tallies.items() if one.last is not None) if last else ()
-    shown = [*ended, *((one.lane, one.transition) for one in report.failures if one.transition.outcome is outcome)]
-    if not shown:
-        return ""
-    lane, one = max(shown, key=lambda pair: pair[1].began_s) if last else shown[0]
-    return f"{'The last' if last else 'The first'}: {_told(report, lane, one)}."
+    """The first one that failed, from which others follow; of those that have no end where ranks are now."""
+    still = {
+        lane: f" in {one.last.trigger} from {one.last.source} to {one.last.target}, begun {when_text(one.last.began_s)}"
+        for lane, one in report.tallies.items()
+        if one.last is not None
+    }
+    if outcome is Outcome.UNFINISHED and still:
+        return f"At the end of the log: {_ranks(report, still)}."
+    shown = [one for one in report.failures if one.transition.outcome is outcome]
+    return f"The first: {_told(report, shown[0].lane, shown[0].transition)}." if shown else ""
 
 
 def _told(report: Report, lane: Lane, one: Transition) -> str:

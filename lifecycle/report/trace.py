@@ -74,7 +74,7 @@ class Trace:
         args |= {"problem": one.problem} if one.problem else {}
         return {
             "ph": "X",
-            "name": one.trigger,
+            "name": one.trigger if one.outcome is Outcome.MOVED else f"{one.trigger} {one.outcome}",
             "cat": str(one.outcome),
             "ts": began_us,
             "dur": ended_us - began_us,

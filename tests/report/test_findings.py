@@ -73,19 +73,36 @@ def test_a_rank_that_is_faulted_at_the_end_is_named_first() -> None:
     assert told == "Faulted at the end of the log: rank 0. What its memory holds is known after recover()."
 
 
-def test_of_what_has_no_end_the_last_is_named() -> None:
-    """There a run hangs, or has died."""
+def test_of_what_has_no_end_that_is_named_in_which_ranks_are() -> None:
+    """There the run hangs, or has died; what a restart went on from is counted with it."""
     crashed = run(1)
     for _ in range(SHOWN_MOST):
         crashed.began("sleep", "quiesces", "awake", "sleeping")
         crashed.opened(restart=True)
     crashed.turn(1)
-    crashed.began("offload", "offloads-to-cpu", "sleeping", "offloaded-cpu")
+    waiting = run(1, rank=1)
+    for log in (crashed, waiting):
+        log.began("offload", "offloads-to-cpu", "sleeping", "offloaded-cpu")
 
-    (told,) = of_level(Level.BAD, crashed, run(1, rank=1))
+    told = of_level(Level.BAD, crashed, waiting, run(1, rank=2))[0]
 
-    assert told.startswith(f"{SHOWN_MOST + 1} transitions without an end")
-    assert "The last: rank 0, offload from sleeping to offloaded-cpu" in told
+    assert told.startswith(f"{SHOWN_MOST + 2} transitions without an end")
+    assert "At the end of the log: rank 0 in offload from sleeping to offloaded-cpu, begun 2026-03-01" in told
+    assert ", rank 1 in offload from" in told
+    assert "rank 2" not in told
+
+
+def test_of_what_has_no_end_the_first_is_named_where_all_ranks_went_on() -> None:
+    """After a restart. What failed is another finding, with its own first one."""
+    log = run(1)
+    log.began("wake_up", "wakes", "sleeping", "awake")
+    log.opened(restart=True)
+    log.turn(1)
+
+    unfinished, failed = of_level(Level.BAD, failing(log))
+
+    assert "The first: rank 0, wake_up from sleeping to awake, begun 2026-03-01" in unfinished
+    assert "The first: rank 0, sleep from awake to sleeping" in failed
 
 
 def test_a_rank_whose_log_ends_early_is_named() -> None:

@@ -66,7 +66,7 @@ def test_a_crashed_run_says_in_what_it_crashed(write: Write) -> None:
     made = write(crashed, run(3, rank=1))
 
     (told,) = made.bad
-    assert "The last: rank 0, offload from sleeping to offloaded-cpu" in told
+    assert "At the end of the log: rank 0 in offload from sleeping to offloaded-cpu" in told
     assert "Something went wrong" in made.page
 
 

@@ -109,6 +109,23 @@ def test_a_transition_is_a_slice_of_its_time(tmp_path: Path) -> None:
     assert refused["args"]["no-lease-over-live-weights"] == "somebody reads"
 
 
+def test_what_failed_is_seen_by_its_name(tmp_path: Path) -> None:
+    """Among slices that are called as their event; what has no end too."""
+    names = [one["name"] for one in trace_of(tmp_path, broken()) if one["ph"] == "X"]
+
+    assert [name for name in names if name.startswith("sleep")] == ["sleep", "sleep unfinished", "sleep failed"]
+
+
+def test_a_counter_is_written_when_it_changes(tmp_path: Path) -> None:
+    """What is held after most transitions is what was held before."""
+    counters = [one for one in trace_of(tmp_path, run(1)) if one["ph"] == "C"]
+
+    assert [one["name"] for one in counters] == ["device bytes"] * 2 + ["saver_host bytes"] + [
+        "device bytes",
+        "saver_host bytes",
+    ]
+
+
 def test_a_counter_of_a_tag_that_is_gone_is_zero(tmp_path: Path) -> None:
     """It would stay as it was."""
     log = Log()
