@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Final
 
 from states.agreement import LOCAL_GUARDS
@@ -22,7 +20,6 @@ from states.verdict import Verdict
 Edge = tuple[TrainerState, TrainerEvent, str, TrainerState]
 
 _OF_A_RANK: Final = re.compile(r"(?:^|; )rank (\d+): ")
-_SOURCE: Final = attrgetter("source")
 _MORE_REFUSE: Final = re.compile(r"; \d+ more rank\(s\) refuse$")
 
 
@@ -87,8 +84,8 @@ def difference(decision: Decision, told: Told) -> str:
 
 def _answer(decision: Decision) -> tuple[str, str, str, Mapping[str, int] | None]:
     if isinstance(decision, Step):
-        counted = Counter(map(_SOURCE, decision.reads))
-        reads = {"none" if source is None else str(source): many for source, many in counted.items()}
+        sources = ["none" if one.source is None else str(one.source) for one in decision.reads]
+        reads = {source: sources.count(source) for source in set(sources)}
         return "began", decision.edge, decision.target, reads
     if isinstance(decision, NoChange):
         return "unchanged", "already", decision.state, None

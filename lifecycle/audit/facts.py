@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from lifecycle.audit.expand import is_whole
 from lifecycle.errors import AuditError
 from states import ContentFacts, EngineFacts, Facts, LeaseFacts, TrainerState
 
-ENTRIES: Final[dict[str, Callable[..., object]]] = {
+ENTRIES: Final[dict[str, type[Any]]] = {
     "contents": ContentFacts,
     "engines": EngineFacts,
     "leases": LeaseFacts,

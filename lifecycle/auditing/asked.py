@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
@@ -41,7 +41,7 @@ _ONLY: Final[dict[str, tuple[object, frozenset[str]]]] = {
     "switch_target": ("actor", frozenset({_E.SWITCH_MODEL})),
 }
 """Facts that are gathered for these events alone, and what they are elsewhere."""
-_ONLY_OF: Final = {
+_ONLY_OF: Final[dict[str, tuple[Callable[[Facts], object], tuple[object, ...]]]] = {
     event: (attrgetter(*names), tuple(_ONLY[name][0] for name in names))
     for event in TrainerEvent
     for names in [[name for name, (_, events) in _ONLY.items() if event not in events]]
@@ -96,8 +96,8 @@ class Asked:
 
 
 def _alone(facts: Facts, trigger: str) -> Iterator[str]:
-    values, otherwise = _ONLY_OF[trigger]
-    if values(facts) == otherwise:  # at once: it nearly always is so
+    values, expected = _ONLY_OF[trigger]
+    if values(facts) == expected:  # at once: it nearly always is so
         return
     for name, (otherwise, events) in _ONLY.items():
         if trigger not in events and getattr(facts, name) != otherwise:

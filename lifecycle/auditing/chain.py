@@ -35,6 +35,23 @@ class Chain:
 
     def see(self, line: Line, record: dict[str, Any]) -> Found:
         """The next record."""
+        return () if self._goes_on(line, record) else self._looked_at(line, record)
+
+    def _goes_on(self, line: Line, record: dict[str, Any]) -> bool:
+        """Whether it follows as nearly every record does: inside of a session, and nothing is to be said of it."""
+        event, number = record.get("event"), record.get("sequence")
+        if event == "lifecycle.opened" or self._torn is not None or self._file is None or type(number) is not int:
+            return False
+        owner = (record.get("run"), record.get("rank"), record.get("model"))
+        if number != (self._sequence or 0) + 1 or owner != self._owner or not self._is_hashed(line.text):
+            return False
+        self.is_broken = False
+        self._file = line.file
+        self._sequence, self._hash = number, str(record.get("hash"))
+        self._pend(record)
+        return True
+
+    def _looked_at(self, line: Line, record: dict[str, Any]) -> Found:
         self.is_broken = False
         is_opened = record.get("event") == "lifecycle.opened"
         is_told = is_opened and self._torn is not None and record.get("torn_bytes") == len(self._torn.text) > 0

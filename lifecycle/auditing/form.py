@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from itertools import chain, repeat
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from states import ContentFacts, EngineFacts, Facts, LeaseFacts
 
 _KINDS: Final = {"contents": ContentFacts, "engines": EngineFacts, "leases": LeaseFacts}
 _SCOPES: Final = {"shared": frozenset(Facts().shared()), "local": frozenset(Facts().local())}
+_UTC: Final = timedelta(0)
 _TOLD: Final = frozenset({*_SCOPES, "since"})
 
 
@@ -56,18 +57,20 @@ class Form:
             return f"its facts are none: {error}"
 
     def _of_facts(self, facts: Mapping[str, Any]) -> str:
-        strange = (facts.keys() | getattr(facts, "written", facts).keys()) - _TOLD
+        before, self._before = self._before, None
+        if before is None or not isinstance(facts, ExpandedFacts) or facts.before is not before:
+            strange = {*facts, *getattr(facts, "written", ())} - _TOLD
+            for scope, names in _SCOPES.items():
+                if not strange and facts.get(scope, {}).keys() != names:
+                    return f"its {scope} facts are not all there, or others are"
+            changed: Mapping[str, Any] = facts
+        else:  # What it does not change was looked at before, and no name that was not there can have been changed.
+            changed = facts.written
+            strange = changed.keys() - _TOLD
         if strange:
             return f"its facts hold {', '.join(sorted(strange))}"
-        before, self._before = self._before, None
-        is_change = before is not None and isinstance(facts, ExpandedFacts) and facts.before is before
-        for scope, names in _SCOPES.items():
-            told = facts.get(scope, {})
-            if not is_change and told.keys() != names:
-                return f"its {scope} facts are not all there, or others are"
-        # What is not changed was looked at before, and names that were not there cannot have been changed.
         for name, scope in _SCOPE_OF.items():
-            if not is_change or name in facts.written[scope]:
+            if name in changed[scope]:
                 self._look(name, facts[scope][name])
         self._before = facts
         return ""
@@ -90,6 +93,6 @@ class Form:
 
 def _is_time(told: object) -> bool:
     try:
-        return isinstance(told, str) and datetime.fromisoformat(told).utcoffset() == UTC.utcoffset(None)
+        return isinstance(told, str) and datetime.fromisoformat(told).utcoffset() == _UTC
     except ValueError:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -55,7 +55,7 @@ class Violation:
         return {"kind": self.kind.value, "file": self.file, "line": self.line, "message": self.message}
 
 
-Found = Iterator[tuple[Kind, str]]
+Found = Iterable[tuple[Kind, str]]
 """What a check finds at a record."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.tags import prefix_in
 from states import ACTOR, Effect, Facts, TrainerState
 from states.replay import EDGES
 
@@ -31,6 +32,7 @@ class Bytes:
     def __init__(self) -> None:
         self._held: Mapping[str, _Tags] | None = None
         self._copied = 0
+        self._prefix: str | None = None
 
     def see(self, seen: Seen) -> Found:
         """The end of a transition, or a call that copies."""
@@ -38,6 +40,7 @@ class Bytes:
         if seen.event == "opened":
             if not record.get("continues"):
                 self.forget()
+                self._prefix = None
         elif seen.event == "noted":
             if record["note"].startswith(_CALLS) and isinstance(record.get("bytes"), int):
                 self._copied += record["bytes"]
@@ -45,6 +48,7 @@ class Bytes:
                 self.forget()
         elif seen.event in {"moved", "failed"}:
             yield from _sums(record)
+            self._prefix = self._prefix or prefix_in(record)
             if self._held is not None and record["trigger"] != "recover":
                 yield from self._changes(record, self._held, record["held"])
             self._held, self._copied = record["held"], 0
@@ -54,9 +58,10 @@ class Bytes:
     def _changes(self, record: dict[str, Any], before: Mapping[str, _Tags], now: Mapping[str, _Tags]) -> Found:
         if record["target"] == TrainerState.FAULTED or (before == now and record["trigger"] not in _MOVES):
             return
-        yield from _device(record, _own(record, before, "device"), _own(record, now, "device"))
+        prefix = self._prefix or f"{record['model']}/"
+        yield from _device(record, _own(prefix, before, "device"), _own(prefix, now, "device"))
         for place in _BACKUPS:
-            yield from _backups(record, place, _own(record, before, place), _own(record, now, place))
+            yield from _backups(record, place, _own(prefix, before, place), _own(prefix, now, place))
         for place, kind in _GROWS_BY.items():
             grown = _total(now, place) - _total(before, place)
             allowed = record["moved"].get(kind, 0) + (self._copied if place == "snapshots" else 0)
@@ -77,20 +82,21 @@ class Bytes:
 def _sums(record: dict[str, Any]) -> Found:
     totals, held = record["bytes"], record["held"]
     for place, size in totals.items():
-        summed = sum((record["moved"] if place == "moved" else held.get(place, {})).values())
+        summed = _total(record if place == "moved" else held, place)
         if size != summed:
             yield Kind.BYTES, f"bytes.{place} is {size}, its parts are {summed} in all"
     for place in held.keys() - totals.keys():
         yield Kind.BYTES, f"held.{place} is no place"
 
 
-def _own(record: Mapping[str, Any], held: Mapping[str, _Tags], place: str) -> dict[str, int]:
-    prefix = f"{record['model']}/"
-    return {tag: size for tag, size in held.get(place, {}).items() if tag.startswith(prefix)}
+def _own(prefix: str, held: Mapping[str, _Tags], place: str) -> dict[str, int]:
+    if place not in held:
+        return {}
+    return {tag: size for tag, size in held[place].items() if tag.startswith(prefix)}
 
 
 def _total(held: Mapping[str, _Tags], place: str) -> int:
-    return sum(held.get(place, {}).values())
+    return sum(held[place].values()) if place in held else 0
 
 
 def _device(record: dict[str, Any], before: _Tags, now: _Tags) -> Found:
@@ -111,6 +117,8 @@ def _device(record: dict[str, Any], before: _Tags, now: _Tags) -> Found:
 
 
 def _backups(record: dict[str, Any], place: str, before: _Tags, now: _Tags) -> Found:
+    if not before and not now:
+        return
     details, is_done = record.get("details", {}), record["event"] == "lifecycle.moved"
     written = set(details.get("paused", ())) if record["trigger"] == "offload" and is_done else set()
     if not is_done and record["trigger"] == "offload":
@@ -167,9 +175,11 @@ class Copies:
 
 def _actor_copies(facts: Facts) -> frozenset[tuple[str, int]]:
     return frozenset(
-        (one.group, version)
-        for one in facts.contents
-        if ACTOR not in one.borrowed
-        for tag, version in one.copies
-        if tag == ACTOR
+        [
+            (one.group, version)
+            for one in facts.contents
+            if one.copies and ACTOR not in one.borrowed
+            for tag, version in one.copies
+            if tag == ACTOR
+        ]
     )

@@ -122,7 +122,9 @@ class Versions:
             self._known = self._known | {BUFFERS: _LATER}
 
     def _rise(self, versions: Iterable[object]) -> None:
-        self._newest = max([one for one in (self._newest, *versions) if isinstance(one, int)], default=None)
+        for one in versions:
+            if isinstance(one, int) and (self._newest is None or one > self._newest):
+                self._newest = one
 
     def end(self) -> Found:
         """Any version may be the last."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -62,10 +62,11 @@ def _run(case: Case, log: Path, turns: int) -> None:
 def _rewritten(log: Path, path: Path, **changes: object) -> Path:
     """The same records with all facts in each, or with other keys and the facts as they are written."""
     previous, lines = "", []
-    for record in read_log(log) if not changes else map(json.loads, log.read_text().splitlines()):
+    records: Iterable[dict[str, Any]] = map(json.loads, log.read_bytes().splitlines()) if changes else read_log(log)
+    for record in records:
         told = {key: one for key, one in record.items() if key != "hash"} | changes
-        if "facts" in told and not changes:
-            told["facts"] = dict(told["facts"])
+        if "facts" in told:
+            told["facts"] = dict(told["facts"])  # as they are, and not as what they were written as
         previous = chain_hash(previous, told)
         lines.append(compact_json({**told, "hash": previous}) + "\n")
     path.write_text("".join(lines))
