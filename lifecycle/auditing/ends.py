@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.tags import prefix_in
 from states import FROZEN_BASE, Effect, Facts, TrainerEvent, TrainerState, adapter_group
 from states.replay import EDGES
 
@@ -62,11 +63,10 @@ class Ends:
             self.forget()
 
     def _hold(self, record: Mapping[str, Any]) -> None:
-        self._held, details = record["held"], record.get("details", {})
+        self._held = record["held"]
         if record["target"] == TrainerState.AWAKE:
             self._awake = record["held"]
-        for tag in () if self._prefix is not None else _tags(record["trigger"], details):
-            self._prefix = f"{tag.partition('/')[0]}/"
+        self._prefix = self._prefix or prefix_in(record)
 
     def _to_resume(self, record: Mapping[str, Any], facts: Facts) -> Found:
         """What is not on the device, of what is when the trainer is awake, has to be resumed."""
@@ -162,13 +162,6 @@ def _summed(record: Mapping[str, Any], kind: str, sizes: Iterable[int]) -> Found
     total, told = sum(sizes), record["moved"].get(kind, 0)
     if total != told:
         yield Kind.BYTES, f"{told} bytes of {kind} were moved, the tags that were have {total}"
-
-
-def _tags(trigger: str, details: Mapping[str, Any]) -> Iterable[str]:
-    """Tags of the trainer's own. Whose log it is need not be the name that its tags begin with."""
-    if trigger not in {_E.SLEEP, _E.OFFLOAD, _E.WAKE_UP}:
-        return ()
-    return (*details.get("paused", ()), *details.get("resumed", ()), *details.get("resumed_scratch", ()))
 
 
 def _has(held: _Held, tag: str) -> bool:

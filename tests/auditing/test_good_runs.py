@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.auditing import Audited
+from lifecycle import HostArena
+from lifecycle.audit import AuditLog
+from lifecycle.auditing import Audited, audit_logs
 from tests.auditing import good
+from tests.auditing.runs import record
+from tests.lifecycle.world import make_world
 
 VERSION_1 = Path(__file__).parents[1] / "audit" / "version_1.jsonl"
 
@@ -30,5 +34,33 @@ def test_a_log_of_version_1_is_audited() -> None:
     """Its reads and verdicts stand at length."""
     audited = Audited()
 
-    assert list(good.audit_logs([VERSION_1], audited)) == []
+    assert list(audit_logs([VERSION_1], audited)) == []
     assert audited.records == 17
+
+
+def test_a_log_may_have_another_name_than_the_tags_of_its_trainer(tmp_path: Path) -> None:
+    """Two models share a saver, and nobody told the log of one whose it is: the other's tags are not its own."""
+    arena = HostArena()
+    world, other = make_world(arena=arena, model="critic"), make_world(arena=arena)
+    with AuditLog(tmp_path / "audit.jsonl") as log:
+        record(world, log)
+        for _ in range(2):
+            for trainer in (world.trainer, other.trainer):
+                trainer.sleep()
+                trainer.offload()
+            for trainer in (world.trainer, other.trainer):
+                trainer.wake_up()
+
+    assert list(audit_logs([log.path], Audited())) == []
+
+
+def test_what_was_there_before_a_log_may_end_in_its_first_record(tmp_path: Path) -> None:
+    """An adapter that was loaded before: its end is told by the versions that there are, and by nothing else."""
+    world = make_world()
+    with AuditLog(tmp_path / "audit.jsonl") as log:
+        record(world, log)
+        world.host.deregister("B")
+        world.trainer.reconcile_adapters()
+        world.train("A")
+
+    assert list(audit_logs([log.path], Audited())) == []
