@@ -17,6 +17,7 @@ from typing import Final
 
 from lifecycle.doctor.asking import ASK_S, ask, shown
 from lifecycle.doctor.findings import UNLIMITED, AuditFolder, Cuda, Device, Gloo, Hook, Memory, Package, Room
+from lifecycle.doctor.judge import is_older
 from lifecycle.memory import cgroup, host
 from lifecycle.memory.environment import is_preloaded
 
@@ -45,7 +46,8 @@ def requirements() -> list[Package]:
         before = found.get(name, Package(name, "", (), _version(name)))
         is_ours = extra is None or (name in found and not before.extras)
         extras = () if is_ours else (*before.extras, extra)
-        found[name] = Package(name, match[2] or before.wanted, extras, before.version)
+        wanted = before.wanted if is_older(match[2] or "", before.wanted) or not match[2] else match[2]
+        found[name] = Package(name, wanted, extras, before.version)
     return list(found.values())
 
 

@@ -28,6 +28,7 @@ REQUIRES = [
     'peft>=0.15; extra == "peft"',
     'numpy; extra == "peft"',
     'numpy>=2; extra == "megatron"',
+    'numpy>=1.9; extra == "engines"',
     'adapter-lifecycle[peft]; extra == "demo"',
     'matplotlib>=3.9; extra == "bench"',
     'no-such-package>=1; extra == "ray"',
@@ -57,7 +58,7 @@ def test_each_requirement_is_listed_once_with_all_of_its_extras(monkeypatch: pyt
     assert list(found) == ["torch", "peft", "numpy", "no-such-package"]
     assert (found["torch"].wanted, found["torch"].extras) == ("2.6", ())
     assert found["torch"].version == metadata.version("torch")
-    assert (found["numpy"].wanted, found["numpy"].extras) == ("2", ("peft", "megatron"))
+    assert (found["numpy"].wanted, found["numpy"].extras) == ("2", ("peft", "megatron", "engines"))
     assert found["no-such-package"].version is None
 
 
