@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -71,10 +72,18 @@ class Follower:
             if self._file is None:
                 yield from self._begin()
             else:
-                yield from self._read(self._file)
-                yield from self._turn(self._file)
+                yield from self._go_on(self._file)
         except OSError as error:
             raise AuditError(str(self.path), f"it cannot be read: {error}") from error
+
+    def _go_on(self, file: FileIO) -> Iterator[Line]:
+        try:
+            yield from self._read(file)
+            yield from self._turn(file)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            yield from self._join()  # another machine has put it aside: a network file system forgets what was open
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -134,7 +143,6 @@ class Follower:
         self.standing = Standing.FOLLOWED
         if not os.path.samestat(now, held):
             yield from self._read(file)  # what was written before the other took its place
-            yield from self._torn()
             yield from self._join()
         elif held.st_size < self._at:
             yield Anew()
@@ -146,6 +154,7 @@ class Follower:
         file = self._open()
         if file is None:
             return
+        yield from self._torn()
         self.close()
         self._file, self._at, self._joins = file, 0, True
         yield from self._read(file)

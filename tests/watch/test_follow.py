@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -119,6 +120,32 @@ def test_what_is_written_just_before_a_rotation_is_read(tmp_path: Path, follow_a
         BusyPath.meanwhile += [(tmp_path / "audit.jsonl.1").unlink, lambda: note(log, 12)]  # the last one first
         seen += numbers(follower.poll())
         seen += numbers(follower.poll())
+
+    assert seen == list(range(1, len(seen) + 1))
+    assert len(seen) >= 13
+
+
+def test_a_file_that_a_network_file_system_has_forgotten_is_opened_again(
+    tmp_path: Path, follow_at: Follow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rotated by another machine; any other error ends it."""
+    follower = follow_at(tmp_path / "audit.jsonl")
+    number = errno.ESTALE
+
+    def forgotten(_: int) -> os.stat_result:
+        monkeypatch.undo()
+        raise OSError(number, os.strerror(number))
+
+    with AuditLog(tmp_path / "audit.jsonl", max_bytes=2_000) as log:
+        seen = numbers(follower.poll())
+        note(log, 12)
+        monkeypatch.setattr(os, "fstat", forgotten)
+        seen += numbers(follower.poll())
+        seen += numbers(follower.poll())
+        number = errno.EIO
+        monkeypatch.setattr(os, "fstat", forgotten)
+        with pytest.raises(AuditError, match="Input/output"):
+            list(follower.poll())
 
     assert seen == list(range(1, len(seen) + 1))
     assert len(seen) >= 13
