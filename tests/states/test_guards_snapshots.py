@@ -214,6 +214,7 @@ def _all_cases() -> tuple[Case, ...]:
     return tuple(cases())
 
 
+@pytest.mark.no_cover  # tens of thousands of cases; the guards have tests of their own, below
 def test_a_call_is_refused_if_and_only_if_bytes_would_be_lost_or_a_reader_deceived() -> None:
     """The guards against what would happen to bytes, over every case."""
     found = list(disagreements(iter(_all_cases()), dict(SNAPSHOT_TABLE)))
@@ -235,6 +236,7 @@ def test_no_guard_can_be_deleted(call: SnapshotCall, guard: SnapshotGuard) -> No
     assert next(disagreements(some, {**SNAPSHOT_TABLE, call: without}), "").startswith("unsafe")
 
 
+@pytest.mark.no_cover  # tens of thousands of cases; the guards have tests of their own, below
 def test_every_refusal_says_why_and_what_to_do() -> None:
     """A guard that fails is not mute."""
     refused = [one for asked, facts in _all_cases() if isinstance(one := decide_snapshot_call(asked, facts), Refusal)]
