@@ -593,7 +593,7 @@ class RegistryAndTrainer(RuleBasedStateMachine):
                 assert tenant.word != "pending" or not tenant.pushed
 
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.no_cover]  # what random runs reach has tests of its own
 
 TestRegistryAndTrainer = RegistryAndTrainer.TestCase
 TestRegistryAndTrainer.settings = settings(

@@ -302,7 +302,7 @@ def live(world: World) -> dict[str, str]:
     return {name: content_of({name: one}) for name, one in tensors.items()}
 
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.no_cover]  # what random runs reach has tests of its own
 
 TestLifecycleMachine = LifecycleMachine.TestCase
 TestLifecycleMachine.settings = settings(
