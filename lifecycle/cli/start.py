@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from traceback import walk_tb
 
 import typer
 
@@ -16,15 +17,23 @@ def main() -> None:
         return
     try:
         from lifecycle.cli.app import main as run  # noqa: PLC0415 - what fails here is told
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken package raises what it likes
+
+        run()
+    except Exception as error:
+        if not is_of_an_import(error):
+            raise
         from lifecycle.redaction import redact  # noqa: PLC0415 - needed here alone
 
         why = redact(f"{type(error).__name__}: {error}")
-        typer.echo(
-            f"error: a package cannot be imported: {why}\nadapter-lifecycle doctor says which, and why", err=True
-        )
+        typer.echo(f"error: a package cannot be imported: {why}", err=True)
+        typer.echo("adapter-lifecycle doctor says which, and why", err=True)
         sys.exit(1)
-    run()
+
+
+def is_of_an_import(error: Exception) -> bool:
+    """Whether it was raised while a module was imported: by a command too, as those import what they need."""
+    codes = (frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__))
+    return isinstance(error, ImportError) or "<module>" in codes
 
 
 def _doctor() -> None:

@@ -23,18 +23,31 @@ def _run(folder: Path, *arguments: str, program: str = MAIN) -> subprocess.Compl
     return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
-@pytest.mark.parametrize("raises", ["OSError('libcudart.so.13: cannot open')", "SystemExit('libcudart.so.13')"])
+@pytest.mark.parametrize("raises", ["OSError('libcudart.so.13: cannot open')", "ImportError('libcudart.so.13')"])
 def test_without_torch_a_command_says_what_is_broken_and_who_says_more(tmp_path: Path, raises: str) -> None:
     """On two lines, with exit code 1: no traceback."""
     (tmp_path / "torch.py").write_text(f"raise {raises}")
 
-    done = _run(tmp_path, "explain")
+    done = _run(tmp_path, "demo", "--out", str(tmp_path / "out"))
 
     assert done.returncode == 1
     first, second = done.stderr.splitlines()
     assert first.startswith("error: a package cannot be imported: ")
     assert "libcudart.so.13" in first
     assert second == "adapter-lifecycle doctor says which, and why"
+
+
+def test_an_error_that_is_of_no_import_is_a_traceback_as_ever(tmp_path: Path) -> None:
+    """It is a fault of ours, and nobody is sent to the doctor with it."""
+    program = f"""
+import lifecycle.cli.app
+lifecycle.cli.app.app = lambda: 1 / 0
+{MAIN}
+"""
+    done = _run(tmp_path, "audit", program=program)
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ZeroDivisionError")
 
 
 @pytest.mark.timeout(300)
