@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -156,3 +157,28 @@ def test_facts_refuse_a_backup_kind_that_does_not_exist() -> None:
     """The message names the group and the kinds there are."""
     with pytest.raises(ValueError, match="frozen-base: backup is 'tape'; use one of"):
         Facts(contents=(ContentFacts(backup="tape"),))
+
+
+def test_a_guard_says_anew_what_is_another_thing() -> None:
+    """The verdict of before is given where it is the same one, and not where anything of it differs."""
+    full, other = Facts(step_open=True), Facts(step_open=False)
+
+    verdicts = [the_moon_is_full(one) for one in (full, full, other, full)]
+
+    assert [bool(one) for one in verdicts] == [True, True, False, True]
+    assert [one.remedy for one in verdicts] == ["", "", "wait", ""]
+    assert verdicts[0] is verdicts[1]
+
+
+def test_changed_facts_are_facts_with_other_values() -> None:
+    """As ``dataclasses.replace`` makes them; the facts themselves stay, and nothing that no guard knows comes in."""
+    facts = Facts(paused_tags=2)
+
+    assert facts.changed({"paused_tags": 3, "strategy": "duplicate"}) == replace(
+        facts, paused_tags=3, strategy="duplicate"
+    )
+    assert facts == Facts(paused_tags=2)
+    with pytest.raises(TypeError, match="no_such"):
+        facts.changed({"no_such": 1})
+    with pytest.raises(ValueError, match="nonsense"):
+        facts.changed({"strategy": "nonsense"})
