@@ -201,7 +201,7 @@ def _content(one: ContentFacts, facts: Facts) -> Iterator[str]:
     if one.saver is not None and one.live is not None and not one.retained:
         yield "it is live, and has a backup that is not retained"
     present = one.saver if one.live is None else one.live
-    if facts.active_model == ACTOR and present not in (None, one.version):
+    if facts.active_model == ACTOR and present not in (None, one.version, *[held for _, held in one.copies]):
         yield f"version {present} lies there, it is of version {one.version}"
     if one.live is not None and one.backup != "unplaced" and facts.paused_tags and not facts.active_tags:
         yield "it is live, and every tag is paused"

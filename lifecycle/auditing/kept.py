@@ -68,7 +68,8 @@ class Kept:
 
     def _ended(self, record: Mapping[str, Any], facts: Facts) -> None:
         trigger = record["trigger"]
-        if "base-file-write" in record["moved"]:
+        is_loaded = trigger == TrainerEvent.TRAINED and FROZEN_BASE in facts.touched
+        if is_loaded or "base-file-write" in record["moved"]:  # of the same content there may be a file already
             self._file = None
         if trigger in _STILL:
             return

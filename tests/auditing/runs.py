@@ -47,18 +47,38 @@ class Run:
             "with_ref": True,
             **self.draw.choice(PLACES),
         }
-        arena = HostArena(disk_dir=str(folder / "disk"), retain_host_backup=self.draw.random() < 0.3)
-        self.world = make_world(arena=arena, trainable=self.draw.random() < 0.4, **chosen)
+        self.chosen = {**chosen, "trainable": self.draw.random() < 0.4}
+        self.retains = self.draw.random() < 0.3
+        rotates = {"max_bytes": self.draw.choice([None, 20_000]), "compress": True}
+        self.folder, self.options = folder, {**rotates, **options}
         self.engines = [FakeEngine("E0"), FakeEngine("E1")]
         self.leases: list[WeightLease] = []
-        rotates = {"max_bytes": self.draw.choice([None, 20_000]), "compress": True}
-        self.log = AuditLog(folder / "audit.jsonl", **{**rotates, **options})
+        self.lost_before = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """A process begins: a new trainer, and the log that there is goes on."""
+        arena = HostArena(disk_dir=str(self.folder / "disk"), retain_host_backup=self.retains)
+        self.world = make_world(arena=arena, **self.chosen)
+        self.log = AuditLog(self.folder / "audit.jsonl", **self.options)
         record(self.world, self.log)
+
+    def restart(self) -> None:
+        """The process ends between two events, or in the middle of writing what it was about to begin."""
+        self.close_all()
+        with suppress(LifecycleError):
+            self.world.trainer.wake_up()  # its facts say that nobody reads any more
+        self.lost_before = self.lost_records
+        self.log.close()
+        if self.draw.random() < 0.5:
+            with self.log.path.open("ab") as file:
+                file.write(b'{"event":"lifecycle.began","schema":2,"sequ')
+        self.begin()
 
     @property
     def lost_records(self) -> int:
         """How many records could not be written, because a fault was one of the log's own disk: it is no good log."""
-        return len(self.world.trainer.audit_failures)
+        return self.lost_before + len(self.world.trainer.audit_failures)
 
     def live(self, calls: int = 25) -> Path:
         """So many calls; then everything is closed, and the last event says so. The path of the log."""
@@ -80,7 +100,7 @@ class Run:
         steps = [self.train, self.train, self.train, self.accumulate, self.abort, self.load]
         models = [self.keep, self.keep_another, self.switch, self.switch, self.release]
         return [*moves, *pushes, *steps, *models, self.register, self.deregister, self.reconcile, self.reconcile,
-                self.lease, self.close, self.fail]  # fmt: skip
+                self.lease, self.close, self.fail, self.fail, self.restart]  # fmt: skip
 
     def name(self) -> str:
         """A loaded adapter, or one that is not."""
