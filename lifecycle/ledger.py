@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
 
+from lifecycle.places import (
+    BASE_FILE,
+    DEVICE,
+    HOST_PLACES,
+    KEPT_GRADIENTS,
+    OTHERS,
+    SAVER_DISK,
+    SAVER_HOST,
+    SNAPSHOTS,
+    TRANSPORT,
+)
 from lifecycle.saver import Backup, TagInfo
 from lifecycle.transition.parts import Parts
 from states import FROZEN_BASE
-
-DEVICE: Final = "device"
-SAVER_HOST: Final = "saver_host"
-SAVER_DISK: Final = "saver_disk"
-BASE_FILE: Final = "base_file"
-SNAPSHOTS: Final = "snapshots"
-KEPT_GRADIENTS: Final = "kept_gradients"
-TRANSPORT: Final = "transport"
-
-PLACES: Final = (DEVICE, SAVER_HOST, SAVER_DISK, BASE_FILE, SNAPSHOTS, KEPT_GRADIENTS, TRANSPORT)
-HOST_PLACES: Final = (SAVER_HOST, SNAPSHOTS, KEPT_GRADIENTS)
-"""Places in host memory that belong to this process alone. A base file is page cache, once a node: it is not here."""
-
-OTHERS: Final = "(others)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +49,11 @@ class Held:
     transport: Mapping[str, int]
 
     def by_place(self) -> dict[str, dict[str, int]]:
-        """Place to tag to bytes, in the order of :data:`PLACES`; places that hold nothing are left out."""
+        """Place to tag to bytes, in the order of :data:`lifecycle.places.PLACES`; empty places are left out."""
         return {place: dict(held) for place, held in self._places() if held}
 
     def totals(self) -> dict[str, int]:
-        """Place to bytes, every place of :data:`PLACES`."""
+        """Place to bytes, every place of :data:`lifecycle.places.PLACES`."""
         return {place: sum(held.values()) if held else 0 for place, held in self._places()}
 
     def _places(self) -> tuple[tuple[str, Mapping[str, int]], ...]:

@@ -31,7 +31,7 @@ from lifecycle.outcome import EngineOutcome, Explanation, FailedAdapter, Moved, 
 from lifecycle.probes import GreedyProbe
 from lifecycle.process_groups import ProcessGroups
 from lifecycle.saver import Backup, HostArena, MemorySaver, TagInfo, TorchMemorySaver, Usage
-from lifecycle.serving import Standing
+from lifecycle.standing import Standing
 from lifecycle.transition.steps import TrainingStep
 from lifecycle.weights.leases import WeightLease
 from lifecycle.weights.snapshots import SnapshotStore

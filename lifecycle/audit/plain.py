@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
@@ -12,8 +13,6 @@ from enum import Enum
 from numbers import Integral, Real
 from pathlib import PurePath
 from typing import Final
-
-from torch import Tensor
 
 from lifecycle.redaction import REDACTED, names_a_secret, redact
 
@@ -92,7 +91,8 @@ def _is_nothing(value: object) -> bool:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, Tensor):
+    torch = sys.modules.get("torch")  # who reads a log need not import it, and without it nothing is a tensor
+    if torch is not None and isinstance(value, torch.Tensor):
         return f"tensor {str(value.dtype).removeprefix('torch.')}{list(value.shape)} on {value.device}"
     if isinstance(value, bytes | bytearray | memoryview):
         return f"{len(value)} bytes"

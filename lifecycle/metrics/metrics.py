@@ -10,11 +10,11 @@ from typing import Final
 from lifecycle.controller import TrainerLifecycle
 from lifecycle.engines.protocol import RolloutEngine
 from lifecycle.errors import AuditError, ConfigError, TransitionFailed
-from lifecycle.metrics.lag import Lag, LagBook
+from lifecycle.lag import Lag, LagBook
 from lifecycle.metrics.reading import Reading, parts_of
 from lifecycle.metrics.seconds import Seconds
 from lifecycle.outcome import EngineOutcome, Moved, Outcome
-from lifecycle.serving import Standing
+from lifecycle.standing import Standing
 from lifecycle.watched import check_watched
 from states import TrainerEvent, TrainerState
 

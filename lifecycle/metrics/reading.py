@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lifecycle.ledger import BASE_FILE, KEPT_GRADIENTS, SNAPSHOTS, TRANSPORT, Held
+from lifecycle.lag import Lag
+from lifecycle.ledger import Held
 from lifecycle.metrics import families
 from lifecycle.metrics.families import Family
-from lifecycle.metrics.lag import Lag
 from lifecycle.metrics.seconds import Seconds
+from lifecycle.places import BASE_FILE, KEPT_GRADIENTS, SNAPSHOTS, TRANSPORT
 from lifecycle.tally import Tally
 from states import ACTOR, TrainerState
 from states.placement import CONTENTS

@@ -13,7 +13,7 @@ from lifecycle.ray.engines import EngineSpec, SpecNumbers, checked_specs
 from lifecycle.ray.members import Members
 from lifecycle.ray.outcome import GroupOutcome, joined
 from lifecycle.ray.registry import RegistryProxy
-from lifecycle.serving import Standing
+from lifecycle.standing import Standing
 from states import ACTOR, Facts, TrainerEvent, TrainerState
 
 Build = Callable[..., object]

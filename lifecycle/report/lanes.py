@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from lifecycle.ledger import DEVICE, HOST_PLACES, OTHERS, PLACES
+from lifecycle.places import DEVICE, HOST_PLACES, OTHERS, PLACES
 from lifecycle.report.buckets import Buckets, Cell
 from lifecycle.report.model import Happening, Lane, Noted, Opened, Outcome, Transition
 from states import TrainerEvent, TrainerState

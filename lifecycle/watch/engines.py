@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lifecycle.audit.expand import Expander, Record, is_whole
-from lifecycle.metrics.lag import LagBook
+from lifecycle.lag import LagBook
 from lifecycle.outcome import EngineOutcome
 from lifecycle.report import fields
 from lifecycle.report.lives import PREFIX
 from lifecycle.report.model import TEXT_MAX
-from lifecycle.serving import Serves, Standing
+from lifecycle.standing import Serves, Standing
 from lifecycle.watch.picture import AdapterSeen, EngineSeen, Serving
 from states import StalenessError, TrainerEvent, staleness
 

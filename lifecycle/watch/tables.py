@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.table import Table
 
-from lifecycle.ledger import PLACES
+from lifecycle.places import PLACES
 from lifecycle.report.human import bytes_text, lasted_text, when_text
 from lifecycle.report.model import Outcome
 from lifecycle.watch.alike import Alike, in_a_row

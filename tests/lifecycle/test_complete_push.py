@@ -21,7 +21,7 @@ from lifecycle import (
     TransitionFailed,
 )
 from lifecycle.adapters import PeftAdapters
-from lifecycle.serving import Serves
+from lifecycle.standing import Serves
 from tests.adapters.world import factors, host
 from tests.lifecycle.torn_engine import TornEngine, holds_everything
 from tests.lifecycle.world import World, make_world

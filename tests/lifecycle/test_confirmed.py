@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lifecycle import EngineUnconfirmed, EventRefused, Moved, TransitionFailed, Unchanged
-from lifecycle.serving import Serves
+from lifecycle.standing import Serves
 from tests.lifecycle.torn_engine import TornEngine, holds_everything
 from tests.lifecycle.world import World, make_world
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lifecycle import EngineError, GreedyProbe, HostArena, LifecycleConfig, LifecycleError, TrainerLifecycle
 from lifecycle.engines.local import BASE_ONLY, TAGS, LocalEngine, Rollout
-from lifecycle.serving import Serves
+from lifecycle.standing import Serves
 from states import TrainerState
 from tests.adapters.world import IDS, SLOT_RANK, TARGETS, factors, host, llama
 from tests.lifecycle.bad_wire import CALLS, ERRORS, LIES, WAYS, BadWire

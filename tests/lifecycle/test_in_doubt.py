@@ -14,7 +14,7 @@ from lifecycle import GreedyProbe, TransitionFailed
 from lifecycle.engines.protocol import AdapterPayload, EngineReport
 from lifecycle.errors import EngineRefused
 from lifecycle.probes import greedy
-from lifecycle.serving import Serves
+from lifecycle.standing import Serves
 from tests.lifecycle.test_probes import PROBE, Deaf, make
 from tests.lifecycle.test_probes import World as ProbedWorld
 from tests.lifecycle.torn_engine import TornEngine, holds_everything

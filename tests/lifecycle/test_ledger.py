@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lifecycle import HostArena, Moved, TransitionFailed
-from lifecycle.ledger import PLACES
+from lifecycle.places import PLACES
 from states import Effect
 from tests.lifecycle.faulty import faulty_saver
 from tests.lifecycle.world import FakeEngine, World, make_world

@@ -22,7 +22,7 @@ from lifecycle import (
 )
 from lifecycle.engines.local import BASE_ONLY, LocalEngine
 from lifecycle.probes import greedy
-from lifecycle.serving import Serves
+from lifecycle.standing import Serves
 from tests.adapters.world import IDS, SLOT_RANK, TARGETS, factors, host, llama
 
 PROBE = GreedyProbe(prompts=((1, 5, 9), (3, 3, 60, 11)), max_new_tokens=4)

@@ -8,7 +8,7 @@ import pytest
 from torch import Tensor
 
 from lifecycle import Moved, TransitionFailed
-from lifecycle.serving import Serves
+from lifecycle.standing import Serves
 from tests.lifecycle.torn_engine import MODES, TornEngine, holds_everything
 from tests.lifecycle.world import World, make_world
 

@@ -18,10 +18,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lifecycle import AuditLog, LifecycleError
 from lifecycle.audit.read import read_log
-from lifecycle.ledger import SNAPSHOTS
 from lifecycle.metrics import Metrics
 from lifecycle.metrics.families import FAMILIES
 from lifecycle.metrics.prometheus import PrometheusExporter
+from lifecycle.places import SNAPSHOTS
 from states import Effect, TrainerEvent
 from tests.lifecycle.test_refusals import fault
 from tests.lifecycle.world import FakeEngine, make_world

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lifecycle.metrics.lag import ENGINES_MAX, Lag, LagBook
+from lifecycle.lag import ENGINES_MAX, Lag, LagBook
 from lifecycle.outcome import EngineOutcome
-from lifecycle.serving import Serves, Standing
+from lifecycle.standing import Serves, Standing
 from states import staleness
 
 WANTED = {"frozen-base": 1, "adapter/A": 5}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lifecycle.outcome import EngineOutcome
-from lifecycle.serving import Serves, Standing
+from lifecycle.standing import Serves, Standing
 from states import StalenessError
 
 ENGINES_MAX: Final = 256
