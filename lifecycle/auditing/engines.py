@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lifecycle.auditing.kinds import Found, Kind, Seen
-from states import Effect, EngineFacts, Facts, TrainerEvent
+from states import EngineFacts, Facts, TrainerEvent
 
 _OUTCOME: Final = frozenset(
     {"engine", "committed", "sent", "unloaded", "moved_bytes", "instance_id", "verified", "error"}
@@ -37,8 +37,6 @@ class Engines:
         elif seen.event in {"moved", "failed"} and record["trigger"] == TrainerEvent.UPDATE_WEIGHTS:
             told = record["details"].get("engines", {}) if seen.event == "moved" else record.get("engines", {})
             outcomes = told if isinstance(told, dict) else {}
-            if not outcomes and record.get("effect") == Effect.SEND_WEIGHTS:
-                yield Kind.EFFECTS, "it failed when it was sent, and of no engine it is told what became of it"
             yield from self._sent(outcomes, is_whole=seen.event == "moved")
             moved = sum(one.get("moved_bytes", 0) for one in outcomes.values())
             if moved != record["moved"].get("sync", 0):
