@@ -114,7 +114,7 @@ class Versions:
         told = {key: one for key, one in versions.items() if isinstance(one, int)} if isinstance(versions, dict) else {}
         self._rise(told.values())
         if note in _TELLS_ALL:
-            self._is_first = False
+            self._is_first = self._is_first and note != "ranks joined"
             self._known = told
         elif note == _ABORTED and self._known is not None:
             self._known = self._known | told
