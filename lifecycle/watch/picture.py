@@ -100,7 +100,7 @@ class RankSeen:
         records_per_s: over the last minute before its last record.
         seen_s: time of the last record.
         longest_silence_s: the longest time between two records, as far as was read.
-        unreadable: lines that are torn or no records.
+        unreadable: lines that are torn or no records, as far as was read.
         unfinished_bytes: size of a last line that has no end.
         restarts: sessions that began after others, as far as was read.
     """

@@ -209,6 +209,7 @@ def _comparable(rank: RankSeen) -> RankSeen:
         longest_silence_s=0,
         records_per_s=0,
         since_s=None,
+        unreadable=0,
         restarts=0,
     )
 
