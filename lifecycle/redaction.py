@@ -8,20 +8,25 @@ from typing import Final
 
 REDACTED: Final = "[redacted]"
 
-_NAMES: Final = r"password|passwd|secret|token|api[_-]?key|credentials?"
+_NAMES: Final = (
+    r"passw(?:or)?d|passphrase|secret(?:[_-]?access)?(?:[_-]?key)?|(?:api|access|private)[_-]?key|token|credentials?"
+)
+_BEGINS: Final = r"(?:(?<![a-z0-9])|(?-i:(?<=[a-z0-9])(?=[A-Z])))"
+"""Where a word of a name begins, also in ``authToken``."""
 _CREDENTIALS: Final = re.compile(r"(://)[^\s/?#]*@")
 _QUERY: Final = re.compile(
     r"([?&][^=&\s]*(?:token|key|secret|password|signature|credential)[^=&\s]*=)[^&\s]*", re.IGNORECASE
 )
 _HEADER: Final = re.compile(
-    r"(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|digest|token)\s+)?)[^\s\"',;}]+", re.IGNORECASE
+    r"(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(bearer|basic|token)\s+)?)(?(2)[^\s\"',;}]+|[^\r\n\"'}]+)", re.IGNORECASE
 )
+"""Of a scheme that is not known everything is left out: where its secret stands is not known either."""
 _BEARER: Final = re.compile(r"(\bbearer\s+)\S+", re.IGNORECASE)
 _VALUE: Final = r"""\\+["'][^"']*["']|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&}]+"""
 """Quoted in a text that is itself quoted, quoted, or up to where it ends."""
-_NAMED: Final = re.compile(rf"((?<![a-z0-9])(?:{_NAMES})(?:\\*[\"'])?\s*[:=]\s*)(?:{_VALUE})", re.IGNORECASE)
-_SECRET_KEY: Final = re.compile(rf"(?:^|[_-])(?:{_NAMES}|authorization)$", re.IGNORECASE)
-_HINTS: Final = ("bearer", "authoriz", "passw", "secret", "token", "api", "credential")
+_NAMED: Final = re.compile(rf"({_BEGINS}(?:{_NAMES})(?:\\*[\"'])?\s*[:=]\s*)(?:{_VALUE})", re.IGNORECASE)
+_SECRET_KEY: Final = re.compile(rf"{_BEGINS}(?:{_NAMES}|authorization)$", re.IGNORECASE)
+_HINTS: Final = ("bearer", "authoriz", "passw", "passp", "secret", "token", "key", "credential")
 """What stands in each text that a pattern of a name fits, in small letters. Every record is looked through for them."""
 
 

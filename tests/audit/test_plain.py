@@ -110,6 +110,18 @@ def test_text_that_is_no_unicode_is_written_in_ascii() -> None:
         (r'"{\"token\": \"abc\"}"', r'"{\"token\": [redacted]}"'),
         ("Engine(password='a b', rank=1)", "Engine(password=[redacted], rank=1)"),
         ("api_key=sk-12 was refused", "api_key=[redacted] was refused"),
+        ("AWS_SECRET_ACCESS_KEY=abc", "AWS_SECRET_ACCESS_KEY=[redacted]"),
+        ('{"secret_key": "abc"}', '{"secret_key": [redacted]}'),
+        ("access-key: abc", "access-key: [redacted]"),
+        ("privateKey: abc", "privateKey: [redacted]"),
+        ("passphrase: abc", "passphrase: [redacted]"),
+        ('{"accessToken": "abc"}', '{"accessToken": [redacted]}'),
+        ("Authorization: NTLM abc", "Authorization: [redacted]"),
+        (
+            "{'authorization': 'AWS4-HMAC-SHA256 Credential=a, Signature=b', 'n': 1}",
+            "{'authorization': '[redacted]', 'n': 1}",
+        ),
+        ("max_tokens: 7, a key: 1, adapter_key=2, maxTokens=3", "max_tokens: 7, a key: 1, adapter_key=2, maxTokens=3"),
         ("tokens: 7, a token is missing, secret-adapter: gone", "tokens: 7, a token is missing, secret-adapter: gone"),
     ],
 )
@@ -121,6 +133,14 @@ def test_credentials_in_text_are_redacted(text: str, expected: str) -> None:
 
 def test_values_under_the_name_of_a_secret_are_redacted() -> None:
     """By key, whatever the value is; keys that only look alike stay."""
-    told = plain({"api_key": "x", "hf_token": 1, "password": "", "tokens": 7, "adapter_key": "a"})
+    secrets = {
+        "api_key": "x",
+        "hf_token": 1,
+        "authToken": "x",
+        "aws_secret_access_key": "x",
+        "Proxy-Authorization": "x",
+    }
 
-    assert told == {"api_key": "[redacted]", "hf_token": "[redacted]", "password": "", "tokens": 7, "adapter_key": "a"}
+    told = plain({**secrets, "password": "", "tokens": 7, "adapter_key": "a"})
+
+    assert told == {**dict.fromkeys(secrets, "[redacted]"), "password": "", "tokens": 7, "adapter_key": "a"}
