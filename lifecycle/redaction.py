@@ -15,8 +15,9 @@ _BEGINS: Final = r"(?:(?<![a-z0-9])|(?-i:(?<=[a-z0-9])(?=[A-Z])))"
 """Where a word of a name begins, also in ``authToken``."""
 _CREDENTIALS: Final = re.compile(r"(://)[^\s/?#]*@")
 _QUERY: Final = re.compile(
-    r"([?&][^=&\s]*(?:token|key|secret|password|signature|credential)[^=&\s]*=)[^&\s]*", re.IGNORECASE
+    r"([?&][^=&?\s]{0,64}(?:token|key|secret|password|signature|credential)[^=&?\s]{0,64}=)[^&\s]*", re.IGNORECASE
 )
+"""Names have an end, so that a long text that holds none is looked through once."""
 _HEADER: Final = re.compile(
     r"(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(bearer|basic|token)\s+)?)(?(2)[^\s\"',;}]+|[^\r\n\"'}]+)", re.IGNORECASE
 )
