@@ -96,8 +96,19 @@ class Moved(NotABool):
         return f"{self.event} ({self.edge}): {self.source} to {self.target}, {took}"
 
 
+class NothingMoved(NotABool):
+    """Base of outcomes of which nothing had to be done."""
+
+    __slots__ = ()
+
+    @property
+    def moved_bytes(self) -> int:
+        """0: nothing was copied."""
+        return 0
+
+
 @dataclass(frozen=True, slots=True)
-class Unchanged(NotABool):
+class Unchanged(NothingMoved):
     """What was asked for already held. Zero effects.
 
     Attributes:
@@ -117,11 +128,6 @@ class Unchanged(NotABool):
     def engines(self) -> Mapping[str, EngineOutcome]:
         """None: no engine was behind."""
         return {}
-
-    @property
-    def moved_bytes(self) -> int:
-        """0: nothing was copied."""
-        return 0
 
     def __str__(self) -> str:
         return f"{self.event}: nothing to do, the trainer is {self.state}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lifecycle.outcome import Outcome
+from lifecycle.outcome import NothingMoved, Outcome
 from lifecycle.saver import Usage
 from states import TrainerState
 from states.cohort import CohortPlan
@@ -36,7 +36,7 @@ class CohortMoved(NotABool):
 
 
 @dataclass(frozen=True, slots=True)
-class CohortUnchanged(NotABool):
+class CohortUnchanged(NothingMoved):
     """Every member was where it shall be. No event was sent.
 
     Attributes:
@@ -46,11 +46,6 @@ class CohortUnchanged(NotABool):
 
     call: str
     states: Mapping[str, TrainerState]
-
-    @property
-    def moved_bytes(self) -> int:
-        """0: nothing was copied."""
-        return 0
 
     def __str__(self) -> str:
         return f"{self.call}: nothing to do"

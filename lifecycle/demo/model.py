@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaFor
 from lifecycle.demo.model_files import check_model_files
 from lifecycle.errors import ConfigError
 from lifecycle.private import make_folder
+from lifecycle.wording import first_line
 
 _TINY: Final = {
     "vocab_size": 256,
@@ -106,8 +107,9 @@ def load_directory(directory: Path, seed: int) -> DemoModel:
     except ConfigError:
         raise
     except Exception as error:
-        first_line = str(error).strip().partition("\n")[0]
-        raise ConfigError(f"--model {directory} cannot be read as a causal language model: {first_line}") from error
+        raise ConfigError(
+            f"--model {directory} cannot be read as a causal language model: {first_line(error)}"
+        ) from error
 
 
 def _seeded(build: Callable[..., Any], config: Any, seed: int) -> nn.Module:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lifecycle.errors import ConfigError
+from lifecycle.wording import first_line
 
 _ENDING: Final = ".safetensors"
 
@@ -51,8 +52,7 @@ def _object(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        first_line = str(error).partition("\n")[0]
-        raise ConfigError(f"--model {path.parent} has an unreadable {path.name}: {first_line}") from error
+        raise ConfigError(f"--model {path.parent} has an unreadable {path.name}: {first_line(error)}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"--model {path.parent} has a {path.name} that is no JSON object")
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,11 +11,13 @@ from lifecycle.audit.facts import facts_of
 from lifecycle.audit.log import AuditLog
 from lifecycle.audit.plain import plain
 from lifecycle.audit.read import Record, read_log, unfinished, verify_chain
-from lifecycle.errors import AuditError, EventRefused
+from lifecycle.errors import AuditError
 from lifecycle.transition.runner import decide_event
 from states import Facts, NoChange, Refusal, TrainerEvent, TrainerState, as_one
+from tests.auditing.logs import live
+from tests.auditing.runs import record
 from tests.docs.blocks import code_of
-from tests.lifecycle.world import World, make_world
+from tests.lifecycle.world import make_world
 
 VERSION_1 = Path(__file__).parent / "version_1.jsonl"
 DECIDED = ("lifecycle.began", "lifecycle.refused", "lifecycle.unchanged")
@@ -44,33 +45,13 @@ def shortened(told: Record) -> Record:
     return {**told, "verdicts": short, **counted}
 
 
-def live(world: World) -> None:
-    """A little of everything that is decided."""
-    trainer = world.trainer
-    world.train("A")
-    world.train("A", "B", steps=3)
-    trainer.sleep()
-    trainer.sleep()
-    trainer.offload()
-    world.host.register("C", 2)
-    trainer.reconcile_adapters()
-    trainer.reconcile_adapters()
-    trainer.wake_up()
-    with trainer.weights("reader"), suppress(EventRefused):
-        trainer.sleep()
-        trainer.offload()
-    trainer.wake_up()
-    with suppress(EventRefused), trainer.step(["unheard of"]):
-        pass
-
-
 @pytest.mark.parametrize("strategy", ["lean", "duplicate"])
 def test_every_decision_follows_from_the_record_alone(tmp_path: Path, strategy: str) -> None:
     """Edge, target, verdicts and reads: what the log leaves out is what the pure machine says again."""
     path = tmp_path / "audit.jsonl"
     world = make_world(strategy=strategy, offload_target="cpu")
     with AuditLog(path) as log:
-        world.trainer._runner.recorder._audit = log
+        record(world, log)
         live(world)
 
     records = [one for one in read_log(path) if one["event"] in DECIDED]
@@ -101,7 +82,7 @@ def test_a_log_of_version_1_is_continued(tmp_path: Path) -> None:
     path.write_bytes(VERSION_1.read_bytes())
     world = make_world()
     with AuditLog(path) as log:
-        world.trainer._runner.recorder._audit = log
+        record(world, log)
         world.trainer.sleep()
 
     records = read_log(path)
@@ -139,7 +120,7 @@ def test_the_blocks_of_the_page_run(
     world, names = make_world(), {}  # type: ignore[var-annotated]
     exec(compile(first, "audit-log.md", "exec"), names)  # noqa: S102 - the page of this repository
     with names["audit"]:
-        world.trainer._runner.recorder._audit = names["audit"]
+        record(world, names["audit"])
         live(world)
     exec(compile(second, "audit-log.md", "exec"), {})  # noqa: S102 - as above
 

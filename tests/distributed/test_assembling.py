@@ -12,6 +12,7 @@ from states.agreement_requests import Asking, Pause
 from states.agreement_rounds import Voter
 from states.joining import Assembled
 from states.seat import Seat
+from tests.distributed.losses import lost_after_each_event
 
 WORLD = 3
 BUILDS, JOINS, ADMITS = Said.NOTHING, Said.JOINS, Said.ADMITS
@@ -154,16 +155,12 @@ def test_whenever_a_rank_is_lost_in_a_join_the_others_come_to_the_same_end(lost:
         return Simulation([assembling(rank, role) for rank, role in enumerate(roles)])
 
     ends = set()
-    for moment in range(made().run()):
-        simulation = made()
-        simulation.run(events=moment)
-        simulation.kill(lost, simulation.now_s)
-        simulation.run()
+    for event, simulation in lost_after_each_event(made, "kill", lost):
         left = {rank: simulation.results[rank][-1] for rank in range(WORLD) if rank != lost}
         kinds = {type(one) for one in left.values()}
-        assert len(kinds) == 1, f"after event {moment}"
+        assert len(kinds) == 1, f"after event {event}"
         named = {rank for one in left.values() if isinstance(one, Missing) for rank in one.ranks}
-        assert named <= {lost}, f"after event {moment}"
+        assert named <= {lost}, f"after event {event}"
         ends |= kinds
 
     assert ends == {Missing, Agreed}

@@ -17,6 +17,7 @@ from states.agreement import Agreed, Ballot, Missing, Phase
 from states.agreement_requests import Asking, Gather, GroupLost, Pause
 from states.agreement_rounds import Voter
 from states.seat import Seat
+from tests.distributed.losses import FAULTS, lost_after_each_event
 from tests.distributed.scripts import Rank
 from tests.lifecycle.world import World, make_world
 
@@ -37,26 +38,17 @@ def _transition() -> Simulation:
     return Simulation([_acting(number) for number in range(WORLD)])
 
 
-@pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_every_rank_that_is_left_hears_whether_one_of_them_had_begun_to_act(fault: str, rank: int) -> None:
     """Whatever the moment of a loss; it may have come through to some ranks, and not to others, that all agreed."""
     seen = set()
-    for moment in range(_transition().run()):
-        simulation = _transition()
-        simulation.run(events=moment)
-        if fault == "kill":
-            simulation.kill(rank, simulation.now_s)
-        elif fault == "stop":
-            simulation.stop(rank, simulation.now_s, 60.0)
-        else:
-            simulation.cut(0, simulation.now_s)
-        simulation.run()
+    for event, simulation in lost_after_each_event(_transition, fault, rank):
         left = range(WORLD) if fault == "cut" else [one for one in range(WORLD) if one != rank]
         came = [simulation.results[one] for one in left]
         begun = {has_begun for has_begun, found in came if isinstance(found, Missing)}
         heard = {found.has_begun for _, found in came if isinstance(found, Missing)}
-        assert heard == ({any(begun)} if begun else set()), f"after event {moment}"
+        assert heard == ({any(begun)} if begun else set()), f"after event {event}"
         seen.add((frozenset(begun), frozenset(heard)))
 
     # Ranks that have all begun when the connections break meet again.

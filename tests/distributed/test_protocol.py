@@ -13,6 +13,7 @@ from states.agreement_digest import Digester
 from states.agreement_requests import Asking
 from states.agreement_rounds import Voter
 from states.seat import Seat
+from tests.distributed.losses import FAULTS, lost_after_each_event
 from tests.distributed.scripts import Rank, four, script, simulated
 
 A, B = ContentFacts(group="adapter/a", version=6, live=6), ContentFacts(group="adapter/a", version=7, live=7)
@@ -247,26 +248,17 @@ def test_a_connection_that_breaks_costs_nothing_when_all_ranks_are_there() -> No
     assert simulation.sent["Connect", "messages"] == 8
 
 
-@pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_whenever_a_rank_is_lost_the_others_come_to_the_same_end(fault: str, rank: int) -> None:
     """No rank commits a transition that another one has undone, whatever the event after which it happens."""
     ends = set()
-    for moment in range(simulated(*[Rank()] * 3, transitions=2).run()):
-        simulation = simulated(*[Rank()] * 3, transitions=2)
-        simulation.run(events=moment)
-        if fault == "kill":
-            simulation.kill(rank, simulation.now_s)
-        elif fault == "stop":
-            simulation.stop(rank, simulation.now_s, 60.0)
-        else:
-            simulation.cut(0, simulation.now_s)
-        simulation.run()
+    for event, simulation in lost_after_each_event(lambda: simulated(*[Rank()] * 3, transitions=2), fault, rank):
         done = {tuple(type(one) is Agreed for one in simulation.results[left]) for left in {0, 1, 2} - {rank}}
-        assert len(done) == 1, f"after event {moment}"
+        assert len(done) == 1, f"after event {event}"
         for left in {0, 1, 2} - {rank}:
             lost = [one.ranks for one in simulation.results[left] if isinstance(one, Missing)]
-            assert fault == "cut" or set(lost) <= {(rank,)}, f"after event {moment}"
+            assert fault == "cut" or set(lost) <= {(rank,)}, f"after event {event}"
         ends |= done
 
     assert ends >= {(True, True)} if fault == "cut" else {(False, False), (True, False)}

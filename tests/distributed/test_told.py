@@ -13,6 +13,7 @@ from states.agreement import BALLOT_BYTES, WORDS_BYTES_MAX, Disagreed, Failed, F
 from states.agreement_requests import Asking
 from states.agreement_rounds import Voter
 from states.seat import Seat
+from tests.distributed.losses import FAULTS, lost_after_each_event
 from tests.distributed.telling import Came, Teller, came_of, simulated
 
 USUAL = Teller()
@@ -126,21 +127,8 @@ def test_an_undo_that_fails_is_heard_by_those_that_are_being_told_something() ->
     assert [one[0].end for one in came] == ["faulted"] * 3
 
 
-def _lost(fault: str, rank: int, moment: int, *tellers: Teller) -> Simulation:
-    simulation = simulated(*tellers)
-    simulation.run(events=moment)
-    if fault == "kill":
-        simulation.kill(rank, simulation.now_s)
-    elif fault == "stop":
-        simulation.stop(rank, simulation.now_s, 60.0)
-    else:
-        simulation.cut(0, simulation.now_s)
-    simulation.run()
-    return simulation
-
-
 @pytest.mark.parametrize("fails", ["", "before 1", "within 2"])
-@pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
+@pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("rank", [0, 2])
 def test_whenever_a_rank_is_lost_the_others_come_to_the_same_end(
     fault: str, rank: int, fails: str, monkeypatch: pytest.MonkeyPatch
@@ -150,17 +138,16 @@ def test_whenever_a_rank_is_lost_the_others_come_to_the_same_end(
     usual = replace(USUAL, within=(b"a", b"b" * 120), event_count=2)
     tellers = usual, replace(usual, fails=fails), usual
     ends = set()
-    for moment in range(0, simulated(*tellers).run(), 2 if fails else 1):
-        simulation = _lost(fault, rank, moment, *tellers)
+    for event, simulation in lost_after_each_event(lambda: simulated(*tellers), fault, rank, 2 if fails else 1):
         left = [one for one in range(3) if fault == "cut" or one != rank]
         came = {one: simulation.results[one] for one in left}
         committed = {tuple(one.end == "committed" for one in came[at]) for at in left}
-        assert len(committed) == 1, f"after event {moment}: {came}"
+        assert len(committed) == 1, f"after event {event}: {came}"
         for one in (each for at in left for each in came[at]):
             assert not isinstance(one.why, Missing) or set(one.why.ranks) <= {rank} - set(left), (
-                f"after {moment}: {came}"
+                f"after {event}: {came}"
             )
-            assert not isinstance(one.why, Fenced | Disagreed), f"after event {moment}: {came}"
+            assert not isinstance(one.why, Fenced | Disagreed), f"after event {event}: {came}"
             assert set(one.heard) <= {b"r", *usual.within}
         ends |= committed
 
