@@ -261,7 +261,7 @@ def test_whenever_a_rank_is_lost_the_others_come_to_the_same_end(fault: str, ran
             assert fault == "cut" or set(lost) <= {(rank,)}, f"after event {event}"
         ends |= done
 
-    assert ends >= {(True, True)} if fault == "cut" else {(False, False), (True, False)}
+    assert ends >= ({(True, True)} if fault == "cut" else {(False, False), (True, False)})
 
 
 def test_recover_is_decided_on_the_tags_of_all_ranks() -> None:
