@@ -190,11 +190,11 @@ class Asking:
             because = f"a step that is open writes: {', '.join(torn)}"
             raise self._refusal("no-step-in-flight", because, "leave the step() block first", facts)
 
-    def _require_a_step(self) -> None:
+    def _require_a_step(self, call: str, remedy: str) -> None:
         if self._parts.runtime.step is None:
             facts = gather(self._parts, Request(), TrainerEvent.TRAINED)
-            remedy = "open one with step(adapters) around the work"
-            raise self._refusal("a-step-is-open", "step open: False", remedy, facts, "trained")
+            because = f"{call}() ends an open step, and none is open"
+            raise self._refusal("a-step-is-open", because, remedy, facts, "trained")
 
     def _refuse_while_loading(self, call: str) -> None:
         if self._parts.runtime.loads:

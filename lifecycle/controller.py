@@ -230,7 +230,7 @@ class TrainerLifecycle(Joining):
     def accumulated(self) -> None:
         """Low level: the open step only added to gradients. They survive a sleep from now on."""
         with self._runner.turn.of("accumulated"):
-            self._require_a_step()
+            self._require_a_step("accumulated", "open one with step(adapters) around the work")
             self._refuse_while_loading("accumulated")
             steps.close_accumulation(self._parts)
             self._runner.recorder.noted("gradients were accumulated", groups=sorted(self._parts.runtime.accumulated))
@@ -238,7 +238,7 @@ class TrainerLifecycle(Joining):
     def abort_step(self) -> None:
         """Low level: the open step failed; its bytes are of unknown content and take new version ids."""
         with self._runner.turn.of("abort_step"):
-            self._require_a_step()
+            self._require_a_step("abort_step", "go on: there is nothing to abort")
             steps.abort_step(self._parts)
             self._runner.recorder.aborted(self._parts.versions.wanted)
 

@@ -46,7 +46,7 @@ NOTHING_RIGHT: Final = Facts(
         LeaseFacts("weight sync to engine-0", Source.LIVE, (FROZEN_BASE, _MATH)),
         LeaseFacts("save of math", Source.SAVER_BACKUP, (FROZEN_BASE, _MATH)),
     ),
-    strays=("optimizer.exp_avg of lm_head.weight",),
+    strays=("lm_head.weight#exp_avg",),
     unwritable=("slot-0.lora_A",),
     unknown_slot_state=("a scheduler of slot 0",),
     gradients_kept=False,

@@ -54,9 +54,18 @@ def saver_is_enabled(facts: Facts) -> Answer:
 def nothing_strays(facts: Facts) -> Answer:
     """Every tensor that offload should give back lies in a region of the saver."""
     names = ", ".join(facts.strays[:5])
-    because = f"outside any region: {names} ({len(facts.strays)} in all)" if facts.strays else "no tensor strays"
-    remedy = "write into tensors in place, call prepare_optimizer() for new moments, or place them with the saver"
+    because = f"in no region of the saver: {names} ({len(facts.strays)} in all)" if facts.strays else "no tensor strays"
+    remedy = "; ".join(dict.fromkeys(_how_it_strayed(name) for name in facts.strays))
     return not facts.strays, because, remedy
+
+
+def _how_it_strayed(name: str) -> str:
+    """What to do about a stray, by its name: ``PARAMETER.grad``, ``PARAMETER#exp_avg`` or the tensor's own."""
+    if name.endswith(".grad"):
+        return "call backward() inside step() alone, and set gradients of other passes to None"
+    if "#" in name:
+        return "call prepare_optimizer() while awake: it gives new optimizer state its place"
+    return "write in place (copy_), and call to() and half(), which put others there, before the controller is built"
 
 
 @guard(scope="local")

@@ -23,6 +23,8 @@ from states import BUFFERS, FROZEN_BASE, Read, Verify
 BASE_MOMENTS: Final = "base-moments"
 SLOT_MOMENTS: Final = "adapter-moments/slot {}"
 
+OUTSIDE: Final = "changed outside of step() and loading_checkpoint(), or damaged"
+"""What has happened where a push finds other bytes than the last commit left."""
 SMALL_BYTES: Final = 16 * 2**20
 """A group of at most so many bytes is compared in full before it is sent, also in ``sampled``."""
 
@@ -152,7 +154,7 @@ def _compared(parts: Parts, read: Read, tensors: Mapping[str, Tensor]) -> Differ
         if parts.versions.digests.setdefault(read.version, found) == found:
             return None
         named = note.difference(tensors) if note is not None else None
-        return named or Difference(f"its bytes are not those of version {read.version}")
+        return named or Difference(f"its bytes are not those of version {read.version}: {OUTSIDE}")
     return note.difference(tensors) if note is not None else None
 
 

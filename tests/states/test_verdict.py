@@ -106,6 +106,23 @@ def test_an_outcome_has_no_truth_value(outcome: Step | Refusal | NoChange) -> No
         bool(outcome)
 
 
+@pytest.mark.parametrize(
+    ("stray", "remedy"),
+    [
+        ("lora_A.weight.grad", "backward() inside step()"),
+        ("lora_A.weight#exp_avg", "prepare_optimizer()"),
+        ("lm_head.weight", "before the controller is built"),
+    ],
+)
+def test_what_to_do_about_a_stray_is_said_of_its_kind(stray: str, remedy: str) -> None:
+    """A gradient, optimizer state and a tensor that was moved come from different mistakes."""
+    refusal = decide(TrainerState.SLEEPING, TrainerEvent.OFFLOAD, healthy(TrainerState.SLEEPING, strays=(stray, stray)))
+
+    assert isinstance(refusal, Refusal)
+    assert remedy in refusal.remedy
+    assert "; " not in refusal.remedy  # each kind is told once
+
+
 def test_a_refusal_tells_every_failed_guard_in_the_order_of_the_row() -> None:
     """All reasons at once, each with its remedy, so that the caller does not run into them one by one."""
     facts = healthy(TrainerState.SLEEPING, saver_enabled=False, host_free_bytes=1, strays=("exp_avg.0",))
