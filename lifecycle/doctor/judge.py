@@ -22,8 +22,7 @@ _RELEASE: Final = re.compile(r"\d+(?:\.\d+)*")
 
 def package_line(found: Package) -> Line:
     """Installed, new enough, importable."""
-    whose = f"adapter-lifecycle[{found.extras[0]}]" if found.extras else found.name
-    install = f"pip install '{whose}'"
+    install = _install(found.extras[0]) if found.extras else f"pip install '{found.name}'"
     if found.version is None and not found.extras:
         return Line(found.name, Status.BROKEN, "not installed, and nothing works without it", install)
     if found.version is None:
@@ -35,6 +34,11 @@ def package_line(found: Package) -> Line:
         todo = "mend what the error names, or install it again"
         return Line(found.name, Status.BROKEN, f"{found.version} cannot be imported: {found.why}", todo)
     return Line(found.name, Status.OK, found.version)
+
+
+def _install(extra: str) -> str:
+    """The library is on no package index: asked for by name there, something else may come."""
+    return f"pip install -e '.[{extra}]' in the checkout of this library"
 
 
 def is_older(version: str, wanted: str) -> bool:
@@ -83,8 +87,7 @@ def hook_line(found: Hook) -> Line:
     """Whether a process can be started with torch_memory_saver's library."""
     check = "torch_memory_saver/hook"
     if not found.installed:
-        install = "pip install 'adapter-lifecycle[tms]'"
-        return Line(check, Status.MISSING, "torch_memory_saver is not installed", install)
+        return Line(check, Status.MISSING, "torch_memory_saver is not installed", _install("tms"))
     if found.loads:
         here = "this process has it" if found.preloaded else "this process was started without it"
         start = "start the trainer inside torch_memory_saver.configure_subprocess(), or use TorchMemorySaver('torch')"

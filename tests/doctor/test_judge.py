@@ -35,7 +35,7 @@ def _is(line: Line, status: Status, found: str = "", todo: str = "") -> bool:
         (Package("peft", "0.15", ("peft",), "0.21.2"), Status.OK, "0.21.2", ""),
         (Package("numpy", "", ("peft",), "2.0"), Status.OK, "2.0", ""),
         (Package("peft", "0.15", ("peft",), "0.9"), Status.BROKEN, "0.15 or later", "pip install 'peft>=0.15'"),
-        (Package("peft", "", ("peft", "demo"), None), Status.MISSING, "for peft, demo", "'adapter-lifecycle[peft]'"),
+        (Package("peft", "", ("peft", "demo"), None), Status.MISSING, "for peft, demo", "install -e '.[peft]'"),
         (Package("torch", "2.6", (), None), Status.BROKEN, "nothing works", "pip install 'torch'"),
         (Package("peft", "0.15", ("peft",), "0.21", "ImportError: x"), Status.BROKEN, "ImportError: x", "install it"),
     ],
@@ -91,7 +91,7 @@ def test_cuda_needs_a_build_a_driver_and_a_device(cuda: Cuda, status: Status, fo
     [
         (Hook(True, "/tms.so", loads=True, preloaded=True), Status.OK, "this process has it", ""),
         (Hook(True, "/tms.so", loads=True), Status.OK, "was started without it", "configure_subprocess()"),
-        (Hook(False), Status.MISSING, "not installed", "'adapter-lifecycle[tms]'"),
+        (Hook(False), Status.MISSING, "not installed", "install -e '.[tms]'"),
         (Hook(True, "/tms.so", why="libcuda.so.1: cannot open"), Status.MISSING, "libcuda.so.1", "HostArena"),
         (Hook(True, why="RuntimeError: could not detect CUDA runtime"), Status.MISSING, "detect CUDA", "HostArena"),
         (Hook(True, "/tms.so", why="undefined symbol: x"), Status.BROKEN, "undefined symbol", "this torch's CUDA"),
