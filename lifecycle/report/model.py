@@ -161,7 +161,11 @@ Happening = Transition | Opened | Noted | Unreadable
 
 
 def lane_of(index: int, file: str, first: Record) -> Lane:
-    """Whose log it is, by its first record."""
+    """Whose log it is, by its first record.
+
+    Raises:
+        NotOfARecordError: the record does not say so.
+    """
     return Lane(
         index,
         run=fields.text(first.get("run"), TEXT_MAX),

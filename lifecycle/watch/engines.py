@@ -98,6 +98,7 @@ class EngineWatch:
             self.versions.all_are({_name(one, "group"): fields.count(one.get("version")) for one in entries})
         for told in fields.items(shared.get("engines", [])):
             self._asked(fields.mapping(told))
+        self._forget()
 
     def _asked(self, told: Mapping[str, object]) -> None:
         """What an engine said when it was asked, before a push."""
@@ -116,6 +117,13 @@ class EngineWatch:
         for name, one in outcomes.items():
             self._because[name] = "" if one.committed else one.error or self._because.get(name, "")
             self._pushed_s[name] = time_s
+        self._forget()
+
+    def _forget(self) -> None:
+        """Engines that the book of lags has forgotten: names come and go in a run that is watched for weeks."""
+        for told in (self._because, self._pushed_s):
+            for name in told.keys() - self._lags.held().keys():
+                del told[name]
 
     def engines(self) -> tuple[EngineSeen, ...]:
         """Every engine that was heard of."""

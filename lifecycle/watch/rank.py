@@ -84,10 +84,11 @@ class RankWatch:
         found = [*self._teller.see(line)]
         for one in found:
             self._take(one)
-            if isinstance(one, Opened) and one.restarted and not isinstance(line, Torn):
-                self._whose = lane_of(self._whose.index, self._whose.file, line)  # a run may have another name now
-        if not isinstance(line, Torn) and not isinstance(found[-1], Unreadable) and self._known.seen_s is not None:
+        last = found[-1]
+        if not isinstance(line, Torn) and not isinstance(last, Unreadable) and self._known.seen_s is not None:
             try:
+                if isinstance(last, Opened) and last.restarted:
+                    self._whose = lane_of(self._whose.index, self._whose.file, line)  # a run may have another name now
                 self._engines.see(line, self._known.seen_s)
                 self._known.records = fields.count(line.get("sequence"))
             except (fields.NotOfARecordError, RecursionError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from lifecycle.wording import printable
+
 SHOWN_MAX: Final = 200
 """Characters of one text that are shown."""
 
@@ -18,10 +20,5 @@ def shown(text: str, most: int = SHOWN_MAX) -> str:
         text: what a log, or the name of a file, says.
         most: characters of the answer; what is longer is cut off, and ends in an ellipsis.
     """
-    cut = text[: most + 1]
-    plain = cut if cut.isprintable() else "".join(one if one.isprintable() else _escaped(one) for one in cut)
+    plain = printable(text[: most + 1])
     return plain if len(plain) <= most else plain[: most - 1] + "…"
-
-
-def _escaped(one: str) -> str:
-    return one.encode("unicode_escape").decode("ascii")

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from lifecycle import EngineError, EventRefused, LifecycleError, TrainerState
+from lifecycle.lag import ENGINES_MAX
 from lifecycle.report.model import Outcome
 from lifecycle.watch import RunWatch, start
+from lifecycle.watch.engines import EngineWatch
 from lifecycle.watch.picture import RankSeen, Serving
 from tests.auditing.runs import Run
 from tests.report.logs import AWAKE_HELD, Log
@@ -188,6 +190,19 @@ def test_memory_does_not_grow_with_the_log(tmp_path: Path) -> None:
 
     assert (len(rank.recent), len(rank.syncs_s), len(rank.adapters)) == (100, 5, 2)
     assert rank.records == log.sequence
+
+
+def test_engines_that_come_and_go_are_forgotten_in_the_end() -> None:
+    """With everything that was known of them: names of engines may be new each time that one is started."""
+    watch = EngineWatch()
+    for number in range(2 * ENGINES_MAX):
+        engines = {f"engine-{number}": {"committed": False, "sent": ["base"], "error": "lost"}}
+        details = {"details": {"engines": engines}}
+        watch.see({"event": "lifecycle.moved", "trigger": "update_weights", **details}, float(number))
+
+    assert len(watch.engines()) == ENGINES_MAX
+    assert {one.because for one in watch.engines()} == {"lost"}
+    assert set(watch._because) == set(watch._pushed_s) == {one.name for one in watch.engines()}
 
 
 def _comparable(rank: RankSeen) -> RankSeen:

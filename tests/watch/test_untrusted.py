@@ -106,3 +106,19 @@ def test_a_field_of_another_kind_makes_its_record_unreadable(tmp_path: Path, fie
         (rank,) = run.picture().ranks
 
     assert (rank.unreadable, rank.state, rank.records) == (1, "awake", log.sequence)
+
+
+@pytest.mark.parametrize(("field", "value"), [("rank", None), ("run", 3), ("model", ["actor"])])
+def test_a_new_session_that_does_not_say_whose_it_is_is_unreadable(tmp_path: Path, field: str, value: object) -> None:
+    """The log stays whose it was, and what comes after it is seen."""
+    log = Log()
+    log.opened()
+    log.opened(restart=True)
+    log.records[-1][field] = value
+    log.turn(0)
+    with RunWatch([log.write(tmp_path / "audit.jsonl")]) as run:
+        list(run.poll())
+        (rank,) = run.picture().ranks
+
+    assert (rank.unreadable, rank.restarts, rank.records) == (1, 1, log.sequence)
+    assert (rank.whose.rank, rank.whose.model) == (0, "actor")
