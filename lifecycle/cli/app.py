@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from contextlib import suppress
 from importlib.metadata import version
 from typing import Annotated
 
@@ -19,7 +16,7 @@ from lifecycle.cli.docs import docs
 from lifecycle.cli.doctor import doctor
 from lifecycle.cli.explain import explain
 from lifecycle.cli.report import report
-from lifecycle.cli.start import is_of_an_import
+from lifecycle.cli.start import end, end_of_the_system
 from lifecycle.cli.watch import watch
 from lifecycle.errors import LifecycleError
 
@@ -62,12 +59,6 @@ def main() -> None:
     try:
         app()
     except LifecycleError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        end(error, 1)
     except OSError as error:
-        if is_of_an_import(error):  # a library that cannot be loaded; no file of the user's
-            raise
-        with suppress(OSError):  # what could not be written is not tried again when the process ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        end_of_the_system(error)

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from lifecycle.wording import printable
+
 
 def diagram(
     logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Audit logs: one, or one a rank.")],
@@ -24,6 +26,6 @@ def diagram(
     path = out or Path("run.svg" if as_svg else "run.mmd")
     found = write_diagram(logs, path, Form.SVG if as_svg else Form.MERMAID)
     refused = sum(found.counts.refused.values())
-    typer.echo(f"{found.transitions:,} events, {refused:,} of them refused: wrote {path}")
+    typer.echo(f"{found.transitions:,} events, {refused:,} of them refused: wrote {printable(str(path))}")
     for log, count in found.unreadable.items():
-        typer.echo(f"{log.name}: lines that are torn or no records, and were left out: {count}", err=True)
+        typer.echo(f"{printable(log.name)}: lines that are torn or no records, and were left out: {count}", err=True)

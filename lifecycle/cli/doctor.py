@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from lifecycle.wording import printable
+
 if TYPE_CHECKING:
     from lifecycle.doctor import Line
 
@@ -49,13 +51,11 @@ def doctor(
 
 
 def _table(lines: list[Line]) -> Table:
-    table = Table(Column("check", overflow="fold"), "status", "found", "what to do", title="What is usable here")
+    whole = [Column(name, overflow="fold") for name in ("check", "status", "found", "what to do")]  # nothing is cut off
+    table = Table(*whole, title="What is usable here")
     for line in lines:
         status = Text(line.status.value, style=_COLOURS[line.status.value])
-        table.add_row(_plain(line.check), status, _plain(line.found), _plain(line.todo or "-"))
+        # What a server, a package or a path says is no command to the terminal.
+        check, found, todo = (Text(printable(one)) for one in (line.check, line.found, line.todo or "-"))
+        table.add_row(check, status, found, todo)
     return table
-
-
-def _plain(text: str) -> Text:
-    """What a server, a package or a path says, without commands to the terminal."""
-    return Text("".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text))

@@ -7,6 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
+from lifecycle.wording import printable
+
 TOLD_MAX: Final = 1000
 """Characters of a sentence about the run, parts of which are of the log."""
 
@@ -29,7 +31,7 @@ def report(
     if out is None and trace is None and csv is None:
         out = Path("report.html")
     found = write_report(logs, Outputs(page=out, trace=trace, sheets=csv))
-    written = ", ".join(str(path) for path in (out, trace, csv) if path is not None)
+    written = ", ".join(printable(str(path)) for path in (out, trace, csv) if path is not None)
     logs_told = "1 log" if len(found.lanes) == 1 else f"{len(found.lanes)} logs"
     typer.echo(f"{found.records} records of {logs_told}: wrote {written}")
     for one in findings(found):

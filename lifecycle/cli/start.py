@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
+from io import TextIOWrapper
 from traceback import walk_tb
+from typing import NoReturn
 
 import typer
+
+from lifecycle.wording import printable_lines
 
 DOCTOR = "doctor"
 
 
 def main() -> None:
     """Run the command line. What cannot be imported is said, and ``doctor`` says more of it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal may know ASCII alone
+            stream.reconfigure(errors="backslashreplace")
     if sys.argv[1:2] == [DOCTOR]:
         _doctor()
         return
@@ -24,8 +33,7 @@ def main() -> None:
             raise
         from lifecycle.redaction import redact  # noqa: PLC0415 - needed here alone
 
-        why = redact(f"{type(error).__name__}: {error}")
-        typer.echo(f"error: a package cannot be imported: {why}", err=True)
+        _tell(redact(f"a package cannot be imported: {type(error).__name__}: {error}"))
         typer.echo("adapter-lifecycle doctor says which, and why", err=True)
         sys.exit(1)
 
@@ -34,6 +42,25 @@ def is_of_an_import(error: Exception) -> bool:
     """Whether it was raised while a module was imported: by a command too, as those import what they need."""
     codes = (frame.f_code.co_name for frame, _ in walk_tb(error.__traceback__))
     return isinstance(error, ImportError) or "<module>" in codes
+
+
+def end(error: Exception, code: int) -> NoReturn:
+    """Say an error, and end with this exit code. Parts of an error may be of a log, a server or a file's name."""
+    _tell(str(error))
+    sys.exit(code)
+
+
+def end_of_the_system(error: OSError) -> NoReturn:
+    """Say an error of the system, such as a full disk, and end with exit code 2."""
+    if is_of_an_import(error):  # a library that cannot be loaded; no file of the user's
+        raise error
+    with suppress(OSError):  # what could not be written is not tried again when the process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    end(error, 2)
+
+
+def _tell(error: str) -> None:
+    typer.echo(f"error: {printable_lines(error)}", err=True)
 
 
 def _doctor() -> None:
@@ -45,5 +72,6 @@ def _doctor() -> None:
     try:
         app()
     except ValueError as wrong:  # a check that there is not; its class may be of what is broken
-        typer.echo(f"error: {wrong}", err=True)
-        sys.exit(1)
+        end(wrong, 1)
+    except OSError as error:
+        end_of_the_system(error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,9 +41,6 @@ def watch(
 
     if as_json and not once:
         raise typer.BadParameter("--json is for --once; without it lines are written into a pipe")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal may know ASCII alone
-            stream.reconfigure(errors="backslashreplace")
     run = RunWatch(logs)
     try:
         well = _once(run, rows, max_age, as_json=as_json) if once else _follow(run, rows, max_age)

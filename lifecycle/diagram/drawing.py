@@ -10,7 +10,7 @@ from pathlib import Path
 from lifecycle.audit.read import log_files, placed_lines
 from lifecycle.diagram.counting import RunCounter
 from lifecycle.report.errors import ReportError
-from lifecycle.report.files import private_file
+from lifecycle.report.files import private_file, real
 from lifecycle.report.model import Transition, Unreadable, happenings
 from states.draw_run import run_svg
 from states.render_run import run_mermaid
@@ -50,7 +50,7 @@ def count_run(logs: Sequence[Path]) -> Counted:
         ReportError: a log holds no record.
     """
     counter, unreadable = RunCounter(), dict[Path, int]()
-    for log in {one.resolve(): one for one in logs}.values():
+    for log in {real(one): one for one in logs}.values():
         records = torn = 0
         for one in happenings(line for _, _, line in placed_lines(log)):
             if isinstance(one, Unreadable):
@@ -72,7 +72,7 @@ def write_diagram(logs: Sequence[Path], out: Path, form: Form = Form.SVG) -> Cou
         AuditError: a log cannot be read.
         ReportError: a log holds no record, or the file cannot be written, or is one of the logs.
     """
-    if out.resolve() in {file.resolve() for log in logs for file in log_files(log)}:
+    if real(out) in {real(file) for log in logs for file in log_files(log)}:
         raise ReportError(str(out), "it is a log that is read; choose another path")
     counted = count_run(logs)
     with private_file(out) as file:

@@ -36,5 +36,10 @@ def private_file(path: Path) -> Iterator[TextIO]:
         temporary.unlink(missing_ok=True)
 
 
+def real(path: Path) -> str:
+    """Which file it is, whatever links lead there. Links that lead in a circle are no error: opening it says so."""
+    return os.path.realpath(path)
+
+
 def _cannot(path: Path, error: OSError) -> ReportError:
     return ReportError(str(path), f"it cannot be written: {error}. Choose another path")

@@ -12,10 +12,10 @@ from lifecycle.audit.expand import Record
 from lifecycle.audit.read import Torn, log_files, placed_lines
 from lifecycle.report.errors import ReportError
 from lifecycle.report.fields import NotOfARecordError
-from lifecycle.report.files import private_file
+from lifecycle.report.files import private_file, real
 from lifecycle.report.model import Lane, Unreadable, happenings, lane_of
 from lifecycle.report.page import page
-from lifecycle.report.sheets import Sheets, open_sheets
+from lifecycle.report.sheets import COLUMNS, Sheets, open_sheets
 from lifecycle.report.summary import Report, Summary
 from lifecycle.report.trace import Trace
 
@@ -49,7 +49,7 @@ def write_report(logs: Sequence[Path], outputs: Outputs) -> Report:
         AuditError: a log cannot be read.
         ReportError: a log holds no record, or a file cannot be written, or is one of the logs.
     """
-    distinct = list({one.resolve(): one for one in logs}.values())
+    distinct = list({real(one): one for one in logs}.values())
     _overwrites_none(distinct, outputs)
     with ExitStack() as stack:
         trace = Trace(stack.enter_context(private_file(outputs.trace))) if outputs.trace else None
@@ -67,9 +67,10 @@ def write_report(logs: Sequence[Path], outputs: Outputs) -> Report:
 
 
 def _overwrites_none(logs: Sequence[Path], outputs: Outputs) -> None:
-    read = {file.resolve() for log in logs for file in log_files(log)}
-    for path in (outputs.page, outputs.trace):
-        if path is not None and path.resolve() in read:
+    read = {real(file) for log in logs for file in log_files(log)}
+    sheets = [outputs.sheets / name for name in COLUMNS] if outputs.sheets is not None else []
+    for path in (outputs.page, outputs.trace, *sheets):
+        if path is not None and real(path) in read:
             raise ReportError(str(path), "it is a log that is read; choose another path")
 
 

@@ -14,6 +14,7 @@ from lifecycle.audit.read import read_log
 from lifecycle.cli.app import app
 from lifecycle.diagram import Form, RunCounter, count_run, diagram_of, write_diagram
 from lifecycle.diagram.counting import GUARDS_MAX, KEYS_MAX, OTHER
+from lifecycle.errors import LifecycleError
 from lifecycle.report.errors import ReportError
 from lifecycle.report.model import FailedVerdict, Outcome, Transition
 from states import TrainerState
@@ -142,6 +143,14 @@ def test_a_log_that_is_read_is_never_written_over(tmp_path: Path) -> None:
     with pytest.raises(ReportError, match="it is a log that is read"):
         write_diagram([tmp_path / "audit.jsonl"], path)
     assert path.read_bytes() == before
+
+
+def test_links_that_lead_in_a_circle_are_a_log_that_holds_no_record(tmp_path: Path) -> None:
+    """No error of another kind."""
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+
+    with pytest.raises(LifecycleError, match="circle"):
+        write_diagram([tmp_path / "circle"], tmp_path / "run.svg")
 
 
 def test_a_picture_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:

@@ -116,3 +116,43 @@ for name in {sorted(named)!r}:
 
     assert len(named) > 10
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["doctor", "clean"])
+def test_what_cannot_be_written_is_an_error_of_the_system(command: str, tmp_path: Path) -> None:
+    """A full disk, or a reader that is gone: one line and exit code 2, also where the doctor begins alone."""
+    program = f"""
+import lifecycle.doctor as d, sys
+d.examine = lambda asked: []
+sys.stdout = open('/dev/full', 'w')
+{MAIN}
+"""
+    done = _run(tmp_path, command, *([str(tmp_path)] if command == "clean" else []), program=program)
+
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == ["error: [Errno 28] No space left on device"]
+
+
+@pytest.mark.parametrize("command", ["report", "diagram", "clean", "audit"])
+def test_an_error_of_any_command_is_no_command_to_the_terminal(command: str, tmp_path: Path) -> None:
+    """Whatever is in it: names of files, and what stands in them."""
+    done = _run(tmp_path, command, "a\x1b]0;b\x07")
+
+    assert done.returncode in {1, 2}
+    assert r"a\x1b]0;b\x07" in done.stderr
+    assert all(line.isprintable() for line in done.stderr.splitlines())
+
+
+def test_the_doctor_spells_what_a_terminal_cannot_show(tmp_path: Path) -> None:
+    """Names that are no ASCII, where the terminal knows nothing else."""
+    program = f"""
+import lifecycle.doctor as d
+d.examine = lambda asked: [d.Line("engine", d.Status.OK, "a\\u20acb\\x1bc")]
+{MAIN}
+"""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "COLUMNS": "120"}
+    words = [sys.executable, "-c", program, "doctor"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"a\u20acb\x1bc" in done.stdout

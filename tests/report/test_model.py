@@ -137,6 +137,7 @@ def test_a_clock_that_was_put_back_stands_still() -> None:
         ("moved", {"backup": 2**70}),
         ("duration_s", float("nan")),
         ("duration_s", float("inf")),
+        ("duration_s", True),
         ("versions", {"adapter/a": "1"}),
         ("details", {"engines": {"one": 1}}),
         ("details", {"loaded": [1]}),
@@ -153,6 +154,18 @@ def test_a_field_of_another_kind_makes_the_record_unreadable(field: str, value: 
 
     assert [type(one) for one in found].count(Unreadable) == 1
     assert isinstance(found[-1], Transition)
+
+
+def test_an_engine_that_did_not_commit_was_sent_nothing() -> None:
+    """What was taken back there is no push of an adapter; an answer of another kind is no yes."""
+    log = Log()
+    what = log.began("update_weights", "sends", "sleeping", "sleeping")
+    told = {name: {"committed": how, "sent": ["adapter/a"]} for name, how in (("a", True), ("b", False), ("c", "yes"))}
+    log.add("moved", transition=1, **what, details={"engines": told})
+
+    (one,) = transitions(log)
+
+    assert one.sent == {"a": ("adapter/a",)}
 
 
 def test_a_torn_line_is_counted() -> None:

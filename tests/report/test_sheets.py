@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import stat
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lifecycle.cli.app import app
+from lifecycle.errors import AuditError
 from lifecycle.report import Outputs, ReportError, write_report
 from tests.report.logs import ADAPTERS, BASE, Log
 from tests.report.test_summary import run
@@ -107,6 +109,40 @@ def test_a_log_is_never_overwritten(tmp_path: Path, name: str) -> None:
             write_report([log], Outputs(**{name: path}))
 
     assert (log.read_bytes(), aside.read_bytes()) == before
+
+
+def test_a_log_that_has_the_name_of_a_table_is_never_overwritten(tmp_path: Path) -> None:
+    """Nothing else of the folder is touched either."""
+    log = run(1).write(tmp_path / "bytes.csv")
+    before = log.read_bytes()
+
+    with pytest.raises(ReportError, match="it is a log that is read"):
+        write_report([log], Outputs(sheets=tmp_path))
+    assert log.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["bytes.csv"]
+
+
+def test_a_file_that_somebody_else_has_put_in_the_way_is_not_written_into(tmp_path: Path) -> None:
+    """It may be open for others: what is written on the way is a new file."""
+    log = run(1).write(tmp_path / "audit.jsonl")
+    other = tmp_path / f".report.html.{os.getpid()}"
+    other.write_text("theirs")
+
+    with pytest.raises(ReportError, match="Choose another path"):
+        write_report([log], Outputs(page=tmp_path / "report.html"))
+    assert other.read_text() == "theirs"
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_links_that_lead_in_a_circle_are_a_log_that_cannot_be_read(tmp_path: Path) -> None:
+    """As a file to write they are replaced."""
+    log, circle = run(1).write(tmp_path / "audit.jsonl"), tmp_path / "circle"
+    circle.symlink_to(circle)
+
+    with pytest.raises(AuditError, match="cannot be read"):
+        write_report([circle], Outputs(page=tmp_path / "report.html"))
+    write_report([log], Outputs(page=circle))
+    assert circle.read_text().startswith("<!doctype html>")
 
 
 def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Self
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = "from lifecycle.cli.app import main; main()"
+PROGRAM = "from lifecycle.cli.start import main; main()"
 _COMMANDS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WAIT_S = 90.0
 
