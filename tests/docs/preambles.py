@@ -17,6 +17,7 @@ from torch.optim import AdamW
 
 from lifecycle import AuditLog, LifecycleConfig, TorchMemorySaver, TrainerLifecycle, TrainerState
 from lifecycle.adapters import AdapterRegistry, AdapterSettings, MegatronAdapters, PeftAdapters
+from lifecycle.auditing import audit_logs
 from tests.adapters.world import peft_directory
 from tests.docs.blocks import code_of
 from tests.docs.frameworks import grpo_names
@@ -140,12 +141,17 @@ def weight_sync(place: Place) -> Iterator[Names]:
 
 
 def start(place: Place) -> Iterator[Names]:
-    """A model, and torch."""
+    """A model, and torch; then a file that needs nothing, and learns."""
     place.patches.setattr("lifecycle.HostArena", place.arena)
     names: Names = {"model": llama(), "torch": torch}
     yield names
     assert names["trainer"].state is TrainerState.AWAKE
     assert names["trainer"].tally.refused
+    torch.manual_seed(0)
+    names = {}
+    yield names
+    assert names["rewards"].mean() > 0.4  # a quarter is chance
+    assert list(audit_logs(["run/loop.jsonl"])) == []
 
 
 def concepts(place: Place) -> Iterator[Names]:
