@@ -40,7 +40,7 @@ EDGES: Final = _edges()
 """(source, event, edge, target) of every transition, and its effects."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one is made for every record of a log, and frozen ones take three times as long
 class Told:
     """What a record says of its decision.
 

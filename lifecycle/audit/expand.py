@@ -30,7 +30,7 @@ def is_whole(facts: object) -> bool:
 
     They are not where the record that they are a change of is missing, torn or damaged.
     """
-    return isinstance(facts, Mapping) and "since" not in facts
+    return isinstance(facts, dict) and "since" not in facts
 
 
 class Expander:

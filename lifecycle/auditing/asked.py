@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
 from operator import attrgetter
 from typing import Final
 
 from lifecycle.auditing.following import others
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import DECIDED, Found, Kind, Seen
 from states import (
     ACTOR,
     ADAPTER_PREFIX,
@@ -58,14 +59,18 @@ _SIZES_OF: Final = attrgetter(*_SIZES)
 BESIDE: Final = ("active_model", "active_tags", "models", "paused_tags")
 """The facts that are looked at beside each entry of contents."""
 _BESIDE: Final = attrgetter(*BESIDE)
+_BUT_ENTRIES: Final = attrgetter(*[one.name for one in fields(Facts) if one.name not in ("contents", "leases")])
 _DIGEST: Final = 64
 
 
 class Asked:
     """Looks at the facts of one record at a time."""
 
+    events = DECIDED
+
     def __init__(self) -> None:
         self._looked_at: tuple[tuple[ContentFacts, ...], object] = ((), None)
+        self._fine: dict[tuple[str, str], object] = {}
 
     def see(self, seen: Seen) -> Found:
         """The facts of an event. Those of another call are gathered in full."""
@@ -73,13 +78,22 @@ class Asked:
         if facts is None or record["trigger"] not in _EVENTS:
             return
         trigger, source = record["trigger"], record["source"]
-        for problem in (*_alone(facts, trigger), *_plan(facts), *_step(facts, trigger), *_room(facts, trigger),
-                        *_memory(facts, source), *_engines(facts), *_slots(facts)):  # fmt: skip
-            yield Kind.FACTS, problem
+        if not self._is_as_before(facts, (trigger, source)):
+            for problem in (*_alone(facts, trigger), *_plan(facts), *_step(facts, trigger), *_room(facts, trigger),
+                            *_memory(facts, source), *_engines(facts), *_slots(facts)):  # fmt: skip
+                self._fine.pop((trigger, source), None)  # it is told again as long as it stands there
+                yield Kind.FACTS, problem
         for one in self._to_look_at(facts):
             for problem in _content(one, facts):
                 self._looked_at = (), None  # it is told again as long as it stands there
                 yield Kind.FACTS, f"{one.group}: {problem}"
+
+    def _is_as_before(self, facts: Facts, asked: tuple[str, str]) -> bool:
+        """Whether all but versions is as it was when this event was asked of this state and nothing was wrong."""
+        now = _BUT_ENTRIES(facts), [(one.group, one.file is None) for one in facts.contents]
+        before = self._fine.get(asked)
+        self._fine[asked] = now
+        return before == now
 
     def _to_look_at(self, facts: Facts) -> Iterable[ContentFacts]:
         """The entries of which not everything that is looked at is as it was when nothing was wrong with them."""

@@ -17,7 +17,7 @@ from lifecycle.auditing.engines import Engines
 from lifecycle.auditing.following import FactsReader
 from lifecycle.auditing.form import Form
 from lifecycle.auditing.kept import Kept
-from lifecycle.auditing.kinds import Check, Kind, Seen, Violation
+from lifecycle.auditing.kinds import DECIDED, EVERY, Check, Kind, Seen, Violation
 from lifecycle.auditing.leases import Leases
 from lifecycle.auditing.lines import Line, lines_of
 from lifecycle.auditing.memory import Bytes, Copies
@@ -26,7 +26,7 @@ from lifecycle.auditing.standing import Standing
 from lifecycle.auditing.transitions import Pairs, States
 from lifecycle.auditing.versions import Versions
 
-_HAVE_FACTS: Final = frozenset({"began", "refused", "unchanged"})
+_EVENTS: Final = {f"lifecycle.{event}": event for event in EVERY}
 _MESSAGE_MAX: Final = 600
 _DAMAGE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
@@ -95,7 +95,7 @@ class _LogAudit:
             Pairs(), States(), Verdicts(), Versions(), Engines(), Bytes(), Copies(), Leases(), Asked(), Standing(),
             Kept(), Ends(),
         )  # fmt: skip
-        self._sees = [one.see for one in self._checks]
+        self._sees = {event: [one.see for one in self._checks if event in one.events] for event in EVERY}
 
     def run(self) -> Iterator[Violation | Projected]:
         """Violations, and after those of a record what other ranks must have in common with it."""
@@ -145,7 +145,7 @@ class _LogAudit:
             found.append((Kind.MALFORMED, problem))
             return found, False
         try:
-            for see in self._sees:
+            for see in self._sees[seen.event]:
                 found += see(seen)
         except _DAMAGE as error:  # a value that no record has
             self._forget()
@@ -156,12 +156,14 @@ class _LogAudit:
     def _seen(self, line: Line, record: dict[str, Any]) -> tuple[Seen | None, str]:
         if line.problem:
             return None, line.problem
-        event = record["event"].removeprefix("lifecycle.")
+        event = _EVENTS.get(record["event"])
+        if event is None:
+            return None, f"{record['event']} is no event of a record"
         told: Mapping[str, Any] | None = record.get("facts")
         problem = self._form.problem(record, told if is_whole(told) else None)
         if problem:
             return None, problem
-        if event not in _HAVE_FACTS or told is None:  # version 1 tells none where nothing changed
+        if event not in DECIDED or told is None:  # version 1 tells none where nothing changed
             return Seen(record, event, None), ""
         if not is_whole(told):
             return None, "its facts are changes of a record that is not there"

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import DECIDED, Found, Kind, Seen
 from states import Facts, TrainerEvent, TrainerState, decide_reads
 from states.guards_snapshots import SnapshotCall
 from states.replay import Told, decide_again, difference
 
-_DECIDED: Final = frozenset({"began", "refused", "unchanged"})
 _STATES: Final = {str(one): one for one in TrainerState}
 _EVENTS: Final = {str(one): one for one in TrainerEvent}
 _BY_HAND: Final = frozenset({"a-step-is-open", "no-checkpoint-is-loaded"})
@@ -26,6 +25,8 @@ CALLS: Final = frozenset(
 
 class Verdicts:
     """What the pure machine says again."""
+
+    events = DECIDED
 
     def see(self, seen: Seen) -> Found:
         """A decision."""

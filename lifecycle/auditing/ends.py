@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
 from lifecycle.auditing.tags import prefix_in
 from states import FROZEN_BASE, Effect, Facts, TrainerEvent, TrainerState, adapter_group
 from states.replay import EDGES
@@ -40,11 +40,14 @@ _Held = Mapping[str, Mapping[str, int]]
 class Ends:
     """Compares the end of each transition with the facts that it was decided on."""
 
+    events = EVERY
+
     def __init__(self) -> None:
         self._facts: Facts | None = None
         self._held: _Held | None = None
         self._awake: _Held | None = None
         self._prefix: str | None = None
+        self._gone: int | None = None
 
     def see(self, seen: Seen) -> Found:
         """Facts, or an end."""
@@ -58,12 +61,12 @@ class Ends:
                 yield from self._done(record, self._facts)
             self._hold(record)
         elif record.get("note") == "gradients and moments were placed":
-            self._awake = None
+            self._awake = self._gone = None
         elif seen.event == "opened" and not record.get("continues"):
             self.forget()
 
     def _hold(self, record: Mapping[str, Any]) -> None:
-        self._held = record["held"]
+        self._held, self._gone = record["held"], None
         if record["target"] == TrainerState.AWAKE:
             self._awake = record["held"]
         self._prefix = self._prefix or prefix_in(record)
@@ -77,9 +80,10 @@ class Ends:
             or record["source"] == TrainerState.FAULTED
         ):
             return
-        gone = _own(self._awake, "device", self._prefix) - _own(self._held, "device", self._prefix)
-        if facts.resume_need_bytes != gone:
-            yield Kind.FACTS, f"{facts.resume_need_bytes} bytes have to be resumed, {gone} are not on the device"
+        if self._gone is None:
+            self._gone = _own(self._awake, "device", self._prefix) - _own(self._held, "device", self._prefix)
+        if facts.resume_need_bytes != self._gone:
+            yield Kind.FACTS, f"{facts.resume_need_bytes} bytes have to be resumed, {self._gone} are not on the device"
 
     def _done(self, record: Mapping[str, Any], facts: Facts) -> Found:
         trigger, details = record["trigger"], record["details"]
@@ -108,7 +112,7 @@ class Ends:
 
     def forget(self) -> None:
         """Ends are compared with the next facts."""
-        self._facts = self._held = self._awake = self._prefix = None
+        self._facts = self._held = self._awake = self._prefix = self._gone = None
 
 
 def _kinds(record: Mapping[str, Any]) -> Found:

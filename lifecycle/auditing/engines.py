@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
 from states import EngineFacts, Facts, TrainerEvent
 
 _OUTCOME: Final = frozenset(
@@ -15,6 +15,8 @@ _OUTCOME: Final = frozenset(
 
 class Engines:
     """Follows what each engine has acknowledged in a session whose beginning is on the record."""
+
+    events = EVERY - {"noted"}
 
     def __init__(self) -> None:
         self._pushed: dict[tuple[str, str], set[int]] = {}

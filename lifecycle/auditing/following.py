@@ -12,6 +12,7 @@ from lifecycle.audit.facts import ENTRIES
 from states import Facts
 
 _HINTS: Final = get_type_hints(Facts)
+_SCOPES: Final = ("shared", "local")
 _PLAIN: Final = defstruct("Plain", [(name, _HINTS[name], UNSET) for name in _HINTS if name not in ENTRIES])
 """Any of the facts that are no lists of entries."""
 
@@ -34,11 +35,11 @@ class FactsReader:
             KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
         """
         before, self._told = self._told, None
-        both = {**told["shared"], **told["local"]}
         try:
             if before is not None and isinstance(told, ExpandedFacts) and told.before is before:
-                self._change(both, (*told.written["shared"], *told.written["local"]))
+                self._change({name: told[scope][name] for scope in _SCOPES for name in told.written[scope]})
             else:
+                both = {**told["shared"], **told["local"]}
                 self._facts = convert({"origin": both["origin"], **both}, Facts)
                 self._entries = {name: (both[name], getattr(self._facts, name)) for name in ENTRIES}
         except ValidationError as error:
@@ -46,13 +47,14 @@ class FactsReader:
         self._told = told
         return self._facts
 
-    def _change(self, told: Mapping[str, Any], names: tuple[str, ...]) -> None:
-        if not names:
+    def _change(self, told: Mapping[str, Any]) -> None:
+        """What these facts are now, the others are as they were."""
+        if not told:
             return
-        plain = {name: told[name] for name in names if name not in ENTRIES}
+        plain = {name: one for name, one in told.items() if name not in ENTRIES}
         made = convert(plain, _PLAIN) if plain else None
         values = {name: getattr(made, name) for name in plain}
-        values |= {name: self._of_entries(name, told[name]) for name in names if name in ENTRIES}
+        values |= {name: self._of_entries(name, one) for name, one in told.items() if name in ENTRIES}
         self._facts = self._facts.changed(values)
 
     def _of_entries(self, name: str, told: list[Any]) -> tuple[Any, ...]:

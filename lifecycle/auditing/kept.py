@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
 from states import ACTOR, FROZEN_BASE, ContentFacts, Facts, TrainerEvent, TrainerState, adapter_group
 from states.guards_snapshots import SnapshotCall
 
@@ -19,6 +19,8 @@ _Copies = dict[str, dict[str, int]]
 
 class Kept:
     """Follows the versions in named copies, by tag and group, and that of the base file."""
+
+    events = EVERY
 
     def __init__(self) -> None:
         self._copies: _Copies | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from states import Facts
 
@@ -55,6 +55,11 @@ class Violation:
         return {"kind": self.kind.value, "file": self.file, "line": self.line, "message": self.message}
 
 
+DECIDED: Final = frozenset({"began", "refused", "unchanged"})
+"""Events of records that tell facts."""
+ENDED: Final = frozenset({"moved", "failed"})
+EVERY: Final = DECIDED | ENDED | {"opened", "noted"}
+
 Found = Iterable[tuple[Kind, str]]
 """What a check finds at a record."""
 
@@ -75,7 +80,13 @@ class Seen:
 
 
 class Check(Protocol):
-    """Looks for violations of a kind, record by record."""
+    """Looks for violations of a kind, record by record.
+
+    Attributes:
+        events: the records that it looks at, by their event; others are not shown to it.
+    """
+
+    events: frozenset[str]
 
     def see(self, seen: Seen) -> Found:
         """What is wrong with the next record."""

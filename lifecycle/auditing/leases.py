@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import DECIDED, Found, Kind, Seen
 from states import OFFLOADED, LeaseFacts, Source
 
 
 class Leases:
     """Looks at the leases that facts name. Opening and closing one is no record."""
+
+    events = DECIDED | {"opened"}
 
     def __init__(self) -> None:
         self._open: tuple[LeaseFacts, ...] = ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import ENDED, EVERY, Found, Kind, Seen
 from lifecycle.auditing.tags import prefix_in
-from states import ACTOR, Effect, Facts, TrainerState
+from states import ACTOR, ContentFacts, Effect, Facts, TrainerState
 from states.replay import EDGES
 
 _GIVES_BACK: Final = frozenset({"sleep", "offload"})
@@ -28,6 +28,8 @@ _Tags = Mapping[str, int]
 
 class Bytes:
     """Compares the bytes of this trainer's own tags, and of its copies. Other tenants of a saver do as they like."""
+
+    events = ENDED | {"opened", "noted"}
 
     def __init__(self) -> None:
         self._held: Mapping[str, _Tags] | None = None
@@ -143,14 +145,19 @@ def _sizes(place: str, before: _Tags, now: _Tags) -> Found:
 class Copies:
     """A second copy stands only where an event, or a call of the user's, was to make one."""
 
+    events = EVERY
+
     def __init__(self) -> None:
         self._copies: frozenset[tuple[str, int]] | None = None
+        self._contents: tuple[ContentFacts, ...] = ()
 
     def see(self, seen: Seen) -> Found:
         """Copies that facts name, and bytes that an event has copied."""
         record = seen.record
         if seen.facts is not None:
-            copies = _actor_copies(seen.facts)
+            if self._copies is not None and seen.facts.contents is self._contents:
+                return  # nothing that they name has changed
+            copies, self._contents = _actor_copies(seen.facts), seen.facts.contents
             if self._copies is not None and not copies <= self._copies:
                 new = ", ".join(sorted(group for group, _ in copies - self._copies)[:3])
                 yield Kind.COPY, f'the "actor" copy holds {new}, and nothing has made it'

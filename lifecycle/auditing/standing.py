@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final
 
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
 from states import ACTOR, Facts, TrainerEvent, TrainerState
 
 _CONFIGURED: Final = (
     "colocate", "lora", "offload_target", "with_ref", "with_teacher", "keep_old_actor", "strategy", "frozen_base",
 )  # fmt: skip
 _FOLLOWED: Final = (
-    *_CONFIGURED, "active_model", "accumulated", "step_open", "active_tags", "paused_tags", "scratch_paused",
+    *_CONFIGURED, "active_model", "accumulated", "step_open", "active_tags", "paused_tags", "scratch_paused", "touched",
 )  # fmt: skip
 _TAGS: Final = frozenset({"active_tags", "paused_tags", "scratch_paused"})
 _VALUES: Final = attrgetter(*_FOLLOWED)
@@ -26,6 +26,8 @@ _CLOSES: Final = frozenset({_ABORTED, _ACCUMULATED})
 class Standing:
     """Follows the facts that only an event or a call changes."""
 
+    events = EVERY
+
     def __init__(self) -> None:
         self._known: dict[str, object] = {}
         self._facts: Facts | None = None
@@ -34,15 +36,7 @@ class Standing:
         """Facts, or what changes them."""
         record = seen.record
         if seen.facts is not None:
-            told = dict(zip(_FOLLOWED, _VALUES(seen.facts), strict=True))
-            told["models"] = _kept(seen.facts)
-            for name, known in self._known.items():
-                value = told[name] if name in told else getattr(seen.facts, name)
-                if value != known:
-                    yield Kind.FACTS, f"{name} is {value}, by the records before it {known}"
-            self._known = told
-            if seen.facts.step_open:
-                self._known["touched"] = seen.facts.touched
+            yield from self._told(seen.facts)
             self._facts = seen.facts
         elif seen.event == "moved":
             self._moved(record)
@@ -54,6 +48,17 @@ class Standing:
             self._noted(record)
         elif not record.get("continues"):
             self.forget()
+
+    def _told(self, facts: Facts) -> Found:
+        told = dict(zip(_FOLLOWED, _VALUES(facts), strict=True))
+        told["models"] = _kept(facts)
+        if not self._known.items() <= told.items():  # at once: they nearly always are what they were
+            for name, known in self._known.items():
+                if told[name] != known:
+                    yield Kind.FACTS, f"{name} is {told[name]}, by the records before it {known}"
+        self._known = told
+        if not facts.step_open:
+            self._let_go({"touched"})
 
     def _moved(self, record: Mapping[str, Any]) -> None:
         trigger, facts = record["trigger"], self._facts

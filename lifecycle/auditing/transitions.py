@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lifecycle.audit.chain import SCHEMA
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import DECIDED, ENDED, EVERY, Found, Kind, Seen
 from states import TrainerState
 from states.replay import EDGES
 
-_DECIDED: Final = frozenset({"began", "refused", "unchanged"})
-_ENDS: Final = frozenset({"moved", "failed"})
 _SAME: Final = ("trigger", "edge", "source")
 _JOINED: Final = "ranks joined"
 _TURNS: Final = ("snapshots.", "keep_model", "a step was aborted", "gradients were accumulated")
@@ -21,6 +19,8 @@ _EFFECTS: Final = {key[:3]: effects for key, effects in EDGES.items()}
 
 class Pairs:
     """Each transition has the next number, and what began has exactly one end."""
+
+    events = EVERY
 
     def __init__(self) -> None:
         self._number: int | None = None
@@ -34,13 +34,13 @@ class Pairs:
                 yield from self.end()
                 self._number = 0 if record["schema"] == SCHEMA else None  # one of version 1 may begin later
                 self._open = None
-        elif seen.event in _DECIDED:
+        elif seen.event in DECIDED:
             yield from self.end()
             if self._number is not None and number != self._number + 1:
                 yield Kind.NUMBERING, f"transition {number} follows {self._number}"
             self._open = record if seen.event == "began" else None
             self._number = number
-        elif seen.event in _ENDS:
+        elif seen.event in ENDED:
             yield from self._ended(record)
             self._number, self._open = number, None
         elif record.get("note") == _JOINED:
@@ -80,6 +80,8 @@ class Pairs:
 
 class States:
     """Each record leaves the state that the one before it has reached, on an edge of the table."""
+
+    events = EVERY - {"noted"}
 
     def __init__(self) -> None:
         self._state: str | None = None

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lifecycle.audit.chain import SCHEMA
 from lifecycle.auditing.following import others
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
 from states import BUFFERS, OFFLOADED, ContentFacts, Facts, Source, TrainerEvent, TrainerState, adapter_group
 from states.sources import decide_reads
 
@@ -25,6 +25,8 @@ class Versions:
 
     What an accumulation or a fault has changed is told later: until then those groups are not known.
     """
+
+    events = EVERY
 
     def __init__(self) -> None:
         self._known: dict[str, int] | None = None
