@@ -177,7 +177,7 @@ class LaneDrawing:
         state = self._seen(one.ended_s)
         began_s = min(max(one.began_s, state.since_s), one.ended_s)
         self._spend(one.source, state.since_s, began_s)
-        reconciles = one.trigger == TrainerEvent.RECONCILE_ADAPTERS and one.outcome is not Outcome.UNCHANGED
+        reconciles = one.trigger == TrainerEvent.RECONCILE_ADAPTERS  # what changed nothing took no time
         self._spend(TrainerState.ADAPTER_RECONCILING if reconciles else one.source, began_s, one.ended_s)
         self._spend(IN_TRANSITION, began_s, one.ended_s)
         ended = one.outcome is not Outcome.UNFINISHED

@@ -84,6 +84,16 @@ def test_copies_are_counted_by_event_edge_and_kind() -> None:
     assert kinds["begin_step", "opens"].moved == {}
 
 
+def test_the_most_bytes_of_one_are_those_of_the_largest() -> None:
+    """Whichever it was."""
+    log = Log()
+    what = {"source": "awake", "target": "awake", "trigger": "offload", "edge": "e"}
+    for number, size in enumerate((5, 9, 7)):
+        log.add("moved", transition=number, **what, moved={"backup": size, "other": 1}, duration_s=0.5)
+
+    assert report_of(log).kinds["offload", "e"].most_bytes == 10
+
+
 def test_the_slowest_transitions_come_slowest_first() -> None:
     """As many as the table has rows."""
     slow = run(SLOWEST_MOST)
@@ -162,10 +172,14 @@ def test_names_that_a_log_makes_up_are_counted_together() -> None:
     for number in range(TAGS_MOST + 5):
         held = {"device": {f"tag{number}": number}}
         log.add("moved", transition=number, **what, trigger=f"event{number}", held=held, duration_s=0.5)
+        verdict = {"name": f"guard{number}", "holds": False, "because": "", "remedy": ""}
+        log.add("refused", transition=number, **what, trigger="offload", verdicts=[verdict])
 
     report = report_of(log)
 
     assert len(report.kinds) == KINDS_MOST + 1
+    assert len(report.guards) == KINDS_MOST + 1
+    assert sum(report.guards.values()) == TAGS_MOST + 5
     assert sum(kind.times for kind in report.kinds.values()) == TAGS_MOST + 5
     assert len(report.lanes[0].peaks) == TAGS_MOST + 1
     assert max(report.lanes[0].peaks.values()) == TAGS_MOST + 4
