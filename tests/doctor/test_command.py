@@ -52,6 +52,17 @@ def test_what_is_broken_and_nobody_asked_for_does_not_fail(asked: list[Asked]) -
         assert all(text in result.stdout for text in (line.check, line.status, line.found, line.todo))
 
 
+def test_a_narrow_terminal_cuts_no_remedy_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word that is longer than its column goes on in the next line: what to do has to be whole in a pipe, too."""
+    remedy = "install-" + "x" * 60 + "-end"
+    monkeypatch.setattr(package, "examine", lambda _: [Line("ray", Status.MISSING, "f" * 90, remedy)])
+
+    printed = RUNNER.invoke(app, ["doctor"], env={"COLUMNS": "60"}).stdout
+
+    assert "\N{HORIZONTAL ELLIPSIS}" not in printed
+    assert printed.count("x") == remedy.count("x")
+
+
 def test_what_others_say_gives_the_terminal_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine's version, say, is shown with its control characters as escapes."""
     line = Line("engine", Status.OK, "vLLM \x1b]0;mine\x07 \u202e", "\x1b[2J")
