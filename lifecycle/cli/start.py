@@ -14,10 +14,19 @@ import typer
 from lifecycle.wording import printable_lines
 
 DOCTOR = "doctor"
+INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line. What cannot be imported is said, and ``doctor`` says more of it."""
+    """Run the command line. Ctrl-C while packages are imported ends it as it does later: exit code 130."""
+    try:
+        _begin()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _begin() -> None:
+    """What cannot be imported is said, and ``doctor`` says more of it."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a terminal may know ASCII alone
             stream.reconfigure(errors="backslashreplace")

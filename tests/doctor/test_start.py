@@ -156,3 +156,20 @@ d.examine = lambda asked: [d.Line("engine", d.Status.OK, "a\\u20acb\\x1bc")]
 
     assert (done.returncode, done.stderr) == (0, "")
     assert r"a\u20acb\x1bc" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["doctor", "audit"])
+def test_an_interrupt_while_packages_are_imported_is_no_traceback(command: str, tmp_path: Path) -> None:
+    """That takes seconds; a command that runs ends in the same way."""
+    program = f"""
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name in ("lifecycle.cli.app", "lifecycle.cli.doctor"):
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupting())
+{MAIN}
+"""
+    done = _run(tmp_path, command, program=program)
+
+    assert (done.returncode, done.stderr) == (130, "")
