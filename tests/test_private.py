@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from lifecycle import AuditLog, HostArena, private
-from lifecycle.audit.read import read_log, verify_chain
+from lifecycle.audit.read import read_log
+from lifecycle.audit.verify import verify_chain
 from lifecycle.errors import AuditError, ConfigError
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from lifecycle.audit.read import Tail
+from lifecycle.audit.tail import Tail
 from lifecycle.errors import AuditError
 
 ADDED_BYTES_MAX: Final = 64 * 2**20

@@ -18,11 +18,12 @@ SCHEMA: Final = 2
 """1 told all facts in each record, every verdict at length, and each read of a decision."""
 OPENED: Final = "lifecycle.opened"
 BEGAN: Final = "lifecycle.began"
+ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
+"""Exactly one of them ends what has begun."""
 NAMES: Final = frozenset(
     {
         BEGAN,
-        "lifecycle.failed",
-        "lifecycle.moved",
+        *ENDS,
         "lifecycle.noted",
         "lifecycle.refused",
         "lifecycle.unchanged",

@@ -18,18 +18,18 @@ from typing import Any, Final, Self
 import structlog
 
 from lifecycle.audit.added import read_added
-from lifecycle.audit.chain import BEGAN, NAMES, OPENED, Chain, Keys, checked
+from lifecycle.audit.chain import BEGAN, ENDS, NAMES, OPENED, Chain, Keys, checked
 from lifecycle.audit.expand import Expander
 from lifecycle.audit.file import LogFile
-from lifecycle.audit.read import Tail, read_tail
 from lifecycle.audit.rotation import tidy
+from lifecycle.audit.tail import Tail, read_tail
 from lifecycle.audit.told import told
 from lifecycle.errors import AuditError, ConfigError
 
 __all__ = ["NAMES", "AuditLog", "MemoryAudit"]
 
 _ALONE: Final = frozenset({BEGAN, "lifecycle.refused", "lifecycle.unchanged"})
-_LAST: Final = _ALONE - {BEGAN} | {"lifecycle.moved", "lifecycle.failed"}
+_LAST: Final = _ALONE - {BEGAN} | ENDS
 """Records that a transition begins with, and those after which it is over: both stand in one file."""
 
 

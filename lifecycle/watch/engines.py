@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from lifecycle.audit.chain import ENDS
 from lifecycle.audit.expand import Expander, Record, is_whole
 from lifecycle.lag import LagBook
 from lifecycle.outcome import EngineOutcome
@@ -18,7 +19,6 @@ from states import StalenessError, TrainerEvent, staleness
 
 KNOWN_MOST: Final = 64
 """Versions of one content group that are remembered; who is further behind is behind by as many."""
-_ENDS: Final = frozenset({"lifecycle.moved", "lifecycle.failed"})
 
 
 class Versions:
@@ -87,7 +87,7 @@ class EngineWatch:
         if "checkpoint" in record:
             self.versions.all_are(fields.counts(record["checkpoint"]))
         self.versions.take(fields.versions(record.get("versions", {})), time_s)
-        if record.get("event") in _ENDS and record.get("trigger") == TrainerEvent.UPDATE_WEIGHTS:
+        if record.get("event") in ENDS and record.get("trigger") == TrainerEvent.UPDATE_WEIGHTS:
             details = fields.mapping(record.get("details", {}))
             self._push(fields.mapping(details.get("engines", record.get("engines", {}))), time_s)
 

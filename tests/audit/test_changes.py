@@ -15,9 +15,10 @@ from lifecycle.audit.changes import Changes, RecordedFacts
 from lifecycle.audit.expand import Expander, Record, is_whole
 from lifecycle.audit.log import AuditLog, MemoryAudit
 from lifecycle.audit.plain import plain
-from lifecycle.audit.read import read_log, verify_chain
+from lifecycle.audit.read import read_log
 from lifecycle.audit.rows import FEW
 from lifecycle.audit.spans import positions_in, spans_of
+from lifecycle.audit.verify import verify_chain
 from lifecycle.errors import AuditError
 from states import ContentFacts, EngineFacts, Facts, LeaseFacts
 

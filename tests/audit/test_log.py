@@ -15,7 +15,9 @@ import pytest
 
 from lifecycle.audit import log as module
 from lifecycle.audit.log import NAMES, AuditLog, MemoryAudit
-from lifecycle.audit.read import read_log, unfinished, verify_chain
+from lifecycle.audit.read import read_log
+from lifecycle.audit.tail import unfinished
+from lifecycle.audit.verify import verify_chain
 from lifecycle.errors import AuditError, EngineError, TransitionFailed
 from states import Effect
 from tests.lifecycle.world import FakeEngine, make_world

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from lifecycle.audit.log import AuditLog, MemoryAudit
-from lifecycle.audit.read import Record, Records, read_log, unfinished, verify_chain
+from lifecycle.audit.read import Record, Records, read_log
+from lifecycle.audit.tail import unfinished
+from lifecycle.audit.verify import verify_chain
 from lifecycle.auditing.lines import lines_of
 from lifecycle.errors import AuditError
 

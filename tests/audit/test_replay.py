@@ -10,7 +10,9 @@ import pytest
 from lifecycle.audit.facts import facts_of
 from lifecycle.audit.log import AuditLog
 from lifecycle.audit.plain import plain
-from lifecycle.audit.read import Record, read_log, unfinished, verify_chain
+from lifecycle.audit.read import Record, read_log
+from lifecycle.audit.tail import unfinished
+from lifecycle.audit.verify import verify_chain
 from lifecycle.errors import AuditError
 from lifecycle.transition.runner import decide_event
 from states import Facts, NoChange, Refusal, TrainerEvent, TrainerState, as_one

@@ -15,7 +15,8 @@ import pytest
 from lifecycle.audit.changes import RecordedFacts
 from lifecycle.audit.expand import is_whole
 from lifecycle.audit.log import AuditLog
-from lifecycle.audit.read import Record, log_files, placed_lines, read_log, verify_chain
+from lifecycle.audit.read import Record, log_files, placed_lines, read_log
+from lifecycle.audit.verify import verify_chain
 from lifecycle.errors import AuditError, ConfigError
 from states import Facts
 

@@ -19,8 +19,9 @@ from lifecycle.audit import told as telling
 from lifecycle.audit.changes import Changes, RecordedFacts
 from lifecycle.audit.log import AuditLog, MemoryAudit
 from lifecycle.audit.plain import compact_json, plain
-from lifecycle.audit.read import read_log, verify_chain
+from lifecycle.audit.read import read_log
 from lifecycle.audit.told import RECORDS, Sure, told
+from lifecycle.audit.verify import verify_chain
 from lifecycle.config import LifecycleConfig
 from lifecycle.transition.records import Recorder
 from states import ContentFacts, Facts, LeaseFacts, Source, Step, TrainerEvent, TrainerState, Verdict, decide

@@ -18,7 +18,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from lifecycle.adapters import PeftAdapters, save_adapter
-from lifecycle.audit.read import read_log, verify_chain
+from lifecycle.audit.read import read_log
+from lifecycle.audit.verify import verify_chain
 from lifecycle.cli.demo import demo
 from lifecycle.demo.model import tiny_llama
 from lifecycle.demo.report import LOGPROB_TOLERANCE

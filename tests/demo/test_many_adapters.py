@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lifecycle.audit.read import read_log, verify_chain
+from lifecycle.audit.read import read_log
+from lifecycle.audit.verify import verify_chain
 from lifecycle.demo.build import colocated
 from lifecycle.demo.options import DemoOptions, Training
 from lifecycle.demo.report import DemoReport

@@ -16,7 +16,8 @@ from typing import Any
 import psutil
 import pytest
 
-from lifecycle.audit.read import read_log, verify_chain
+from lifecycle.audit.read import read_log
+from lifecycle.audit.verify import verify_chain
 from lifecycle.demo.errors import RankEnded
 from lifecycle.demo.options import DemoOptions, Training
 from lifecycle.demo.ranks import compare_logs, run_ranks
