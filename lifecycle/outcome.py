@@ -169,3 +169,15 @@ class Explanation:
             because = "; ".join(f"{one.name}: {one.because}" for one in self.decision.failed)
             return Verdict(self.event, holds=False, because=because, remedy=self.decision.remedy)
         return Verdict(self.event, holds=True, because=self.edge or "already holds")
+
+    def __str__(self) -> str:
+        """The answer, and a line for each guard: what it says, and of one that does not hold what to do."""
+        answer = f"takes {self.edge}" if self.edge else "nothing to do"
+        told = ["is refused" if isinstance(self.decision, Refusal) else answer, *map(_line, self.verdicts)]
+        return f"{self.event} in state {self.state}: " + "\n  ".join(told)
+
+
+def _line(verdict: Verdict) -> str:
+    if verdict.holds:
+        return f"ok  {verdict.name}: {verdict.because}"
+    return f"NO  {verdict.name}: {verdict.because}. What to do: {verdict.remedy}"

@@ -42,6 +42,8 @@ _ROOMS: Final = (
 )
 """Rows, and how many of the tables, from a high terminal to a low one."""
 _STYLES: Final = {Level.ERROR: "bold white on red", Level.WARNING: "bold yellow"}
+_SAYS_MAX: Final = 400
+"""Characters that are shown of what a notice says."""
 _QUIET: Final = frozenset({Concern.WAITING, Concern.GONE})
 
 
@@ -104,4 +106,7 @@ def _notice(one: Notice) -> Text:
     text = Text()
     text.append(f" {one.concern.upper()} ", style)
     text.append(f" {shown(one.who)}:" if one.who else "")
-    return text.append(f" {shown(one.says, 400)}")
+    says = one.says
+    if len(says) > _SAYS_MAX:  # what to do stands at the end: what is too long goes from the middle
+        says = f"{says[: _SAYS_MAX // 2]} … {says[-_SAYS_MAX // 2 :]}"
+    return text.append(f" {shown(says, 2 * _SAYS_MAX)}")

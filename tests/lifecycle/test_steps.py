@@ -244,3 +244,17 @@ def test_an_event_that_does_not_exist_cannot_be_explained() -> None:
     """The error lists those that do."""
     with pytest.raises(ConfigError, match="reconcile_adapters"):
         make_world().trainer.explain("slep")
+
+
+def test_an_explanation_is_printed_guard_by_guard() -> None:
+    """What a person reads first says of each guard whether it holds, and of one that does not what to do."""
+    trainer = make_world().trainer
+
+    assert str(trainer.explain("wake_up")) == "wake_up in state awake: nothing to do"
+    head, *guards = str(trainer.explain("sleep")).splitlines()
+    assert head == "sleep in state awake: takes quiesces"
+    assert [guard.split()[0] for guard in guards] == ["ok"] * len(trainer.explain("sleep").verdicts)
+    head, guard = str(trainer.explain("offload")).splitlines()
+    assert head == "offload in state awake: is refused"
+    assert guard.startswith("  NO  the-event-leaves-this-state: ")
+    assert guard.endswith("What to do: sleep() first")

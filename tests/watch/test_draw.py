@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from lifecycle.report.model import Lane, Outcome
-from lifecycle.watch.attention import notices
+from lifecycle.watch.attention import Concern, Notice, notices
 from lifecycle.watch.draw import draw, fitted
 from lifecycle.watch.picture import AdapterSeen, EngineSeen, Picture, Refused, Serving, Unseen
 from lifecycle.watch.text import shown
@@ -86,6 +86,18 @@ def test_everything_that_is_asked_for_is_there() -> None:
         "Moved in the last turn: backup 14.9 GiB, sync 300.0 MiB",
     ):  # fmt: skip
         assert wanted in text, wanted
+
+
+def test_of_a_long_reason_the_middle_is_left_out() -> None:
+    """Which guard it was stands at its beginning, what to do at its end: both are shown."""
+    says = f"offload: nothing-strays: {'a.very.long.name, ' * 100}; to do: write in place"
+    console = Console(file=io.StringIO(), width=100)
+    console.print(draw(picture(), [Notice(Concern.REFUSED, "", says)], 100))
+    text = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
+
+    assert "REFUSED offload: nothing-strays: a.very.long.name" in text
+    assert "; to do: write in place" in text
+    assert text.count("a.very.long.name") < 30
 
 
 @pytest.mark.parametrize("width", [40, 60, 76, 80, 100, 120, 200])
