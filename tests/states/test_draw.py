@@ -173,6 +173,66 @@ def test_every_text_stands_out_from_its_ground(scheme: str) -> None:
             assert _contrast(colours[role], colours[ground]) >= 4.5, (role, ground)
 
 
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_every_box_is_drawn_where_it_lies(name: str) -> None:
+    """In its order, a beginning as a circle; the first rectangle is the ground of the file."""
+    root = parsed(svg(DRAWINGS[name]))
+    drawn = [[int(one.get(key, "")) for key in ("x", "y", "width", "height")] for one in root.findall(f"{SVG}rect")[1:]]
+    begins = [[int(one.get(key, "")) for key in ("cx", "cy", "r")] for one in root.iterfind(f"{SVG}circle")]
+    boxes = DRAWINGS[name].boxes
+
+    assert drawn == [[one.left, one.top, one.width, one.height] for one in boxes if one.look is not Look.START]
+    assert begins == [[one.left + 9, one.top + 9, 9] for one in boxes if one.look is Look.START]
+
+
+def test_what_says_nothing_is_not_written() -> None:
+    """Such as the note of a group that has none: a reader would stop at an empty text."""
+    group = Box("all", 0, 0, 100, 80, Look.GROUP)
+
+    assert [one.text for one in parsed(svg(Drawing("d", "", 100, 80, (group,), ()))).iterfind(f"{SVG}text")] == ["all"]
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_the_head_of_an_arrow_ends_where_it_leads_and_lies_on_its_last_piece(name: str) -> None:
+    """Upwards, downwards, to the left and to the right; the line ends in the middle of its base."""
+    root = parsed(svg(DRAWINGS[name]))
+    for arrow, drawn in zip(DRAWINGS[name].arrows, root.iterfind(f"{SVG}g"), strict=True):
+        line, head = ([*map(_point, _PAIR.findall(one.get("d", "")))] for one in drawn.iterfind(f"{SVG}path"))
+        tip, one, other = head
+        (x0, y0), (x1, y1) = arrow.points[-2:]
+        length = 7 + arrow.width
+        middle = (one[0] + other[0]) / 2, (one[1] + other[1]) / 2
+
+        assert tip == (x1, y1)
+        assert middle == line[-1] == (x1 - length * _sign(x1 - x0), y1 - length * _sign(y1 - y0))
+        assert abs(one[0] - other[0]) + abs(one[1] - other[1]) == pytest.approx(length, abs=0.2)
+
+
+_PAIR = re.compile(r"(-?[0-9.]+) (-?[0-9.]+)")
+
+
+def _point(pair: tuple[str, str]) -> tuple[float, float]:
+    return float(pair[0]), float(pair[1])
+
+
+def _sign(value: int) -> int:
+    return 0 if not value else value // abs(value)
+
+
+@pytest.mark.parametrize(("anchor", "left"), [(Anchor.START, 100.0), (Anchor.MIDDLE, 88.9), (Anchor.END, 77.8)])
+@pytest.mark.parametrize(("grows_up", "top"), [(False, 50), (True, 20)])
+def test_the_room_of_a_text_is_that_of_its_longest_line_and_of_all_lines(
+    anchor: Anchor,
+    left: float,
+    grows_up: bool,  # noqa: FBT001 - drawn
+    top: int,
+) -> None:
+    """Else nothing would be found to lie on it."""
+    text = Text(100, 50, anchor, grows_up).saying([(Part("a", Look.EVENT), Part("bc", Look.COUNT)), ()])
+
+    assert text.rect == pytest.approx((left, top, left + 22.2, top + 30))
+
+
 def test_a_text_cannot_leave_its_element() -> None:
     """Markup is escaped; characters that XML does not have, or that control a terminal, are replaced."""
     nasty = "</text><script>\x1b[31m\x00\ud800"

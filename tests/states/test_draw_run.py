@@ -290,6 +290,18 @@ def test_mermaid_says_what_it_leaves_out() -> None:
     assert "        and 28 more\n" in told
 
 
+def test_a_list_that_has_room_leaves_nothing_out() -> None:
+    """And does not say that none are left out."""
+    asked = {("awake", f"call-{index:02}"): 1 for index in range(12)}
+    failed = {(*one, "edge"): 1 for one in asked}
+
+    marked = [line for line in lines(RunCounts(refused=asked, undone=failed)) if line.startswith("(")]
+
+    assert len(marked) == 12 + 12
+    assert " more" not in " ".join(marked)
+    assert " more" not in run_mermaid(RunCounts(refused=asked))
+
+
 @pytest.mark.parametrize(
     ("count", "told"),
     [(1, "x1"), (99_999, "x99,999"), (100_000, "x100k"), (12_345_678, "x12,345k"), (2 * 10**11, "x200G")],
