@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lifecycle.adapters.protocol import AdapterHost
+from lifecycle.audit import notes
 from lifecycle.audit.log import MemoryAudit
 from lifecycle.config import LifecycleConfig
 from lifecycle.engines.protocol import RolloutEngine, checked
@@ -136,7 +137,7 @@ class TrainerLifecycle(Joining):
                 because = f"moments and gradients are placed awake, the trainer is {self.state}"
                 raise self._refusal("needs-live-weights", because, "wake_up() first", facts, "prepare_optimizer")
             attach.place_training_state(self._parts)
-            self._runner.recorder.noted("gradients and moments were placed")
+            self._runner.recorder.noted(notes.PLACED)
 
     # Adapters and weights
 
@@ -233,7 +234,7 @@ class TrainerLifecycle(Joining):
             self._require_a_step("accumulated", "open one with step(adapters) around the work")
             self._refuse_while_loading("accumulated")
             steps.close_accumulation(self._parts)
-            self._runner.recorder.noted("gradients were accumulated", groups=sorted(self._parts.runtime.accumulated))
+            self._runner.recorder.noted(notes.ACCUMULATED, groups=sorted(self._parts.runtime.accumulated))
 
     def abort_step(self) -> None:
         """Low level: the open step failed; its bytes are of unknown content and take new version ids."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from torch import nn
 
+from lifecycle.audit import notes
 from lifecycle.errors import ConfigError, EventRefused
 from lifecycle.probes import GreedyProbe
 from lifecycle.serving import Serving
@@ -118,4 +119,4 @@ class Joining(Serving):
     def _note_joined(self, met: Assembled) -> None:
         """On the record of all ranks: numbers and versions of the newcomers' logs go on from here."""
         versions = dict(self._parts.versions.wanted)
-        self._runner.recorder.noted("ranks joined", ranks=met.newcomers, by=met.giver, versions=versions)
+        self._runner.recorder.noted(notes.JOINED, ranks=met.newcomers, by=met.giver, versions=versions)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from torch import nn
 
+from lifecycle.audit import notes
 from lifecycle.engines.protocol import EngineReport, RolloutEngine, calling, checked
 from lifecycle.errors import ConfigError, EngineUnconfirmed, RanksError
 from lifecycle.probes import GreedyProbe
@@ -89,7 +90,7 @@ class Serving(Referring):
             given = renumber(parts)
             if self._recorder is not None:
                 self._recorder.catch_up(self.state)
-            self._runner.recorder.noted("versions of engines were adopted", engines=largest, versions=given)
+            self._runner.recorder.noted(notes.ADOPTED, engines=largest, versions=given)
             return given
 
     def verify_engines(self, engines: Iterable[RolloutEngine]) -> Mapping[str, Standing]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, Protocol
 
+from lifecycle.audit import notes
 from lifecycle.audit.changes import RecordedFacts
 from lifecycle.audit.told import Sure
 from lifecycle.config import LifecycleConfig
@@ -180,7 +181,7 @@ class Recorder:
 
     def aborted(self, versions: Mapping[str, int]) -> None:
         """A step was aborted: tells the versions that are others than the last ``moved`` record has left."""
-        self.noted("a step was aborted", versions=changed_versions(self._told, versions))
+        self.noted(notes.ABORTED, versions=changed_versions(self._told, versions))
 
     def _versions(self, versions: Mapping[str, int]) -> dict[str, object]:
         """What changed since the last record, None for a group that is gone; now and then everything."""
