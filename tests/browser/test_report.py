@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from lifecycle.report import Outputs, write_report
+from tests.browser.axe import axe
 from tests.browser.chromium import Chromium, Tab
 from tests.report.logs import write_run
 from tests.report.test_page import evil_log
@@ -22,15 +22,6 @@ LONG = 100_000
 BUSY_S_MAX = 3.0
 PHONE = 360
 MANY = 24
-AXE = os.environ.get("ADAPTER_LIFECYCLE_AXE", "")
-"""axe-core, a file of JavaScript."""
-
-
-RUN_AXE = """axe.run(document, {resultTypes: ["violations", "passes"]}).then((found) => ({
-  violations: found.violations.map((one) => [one.id, one.help, one.nodes.slice(0, 5).map(
-    (node) => node.html.slice(0, 160) + " " + node.failureSummary)]),
-  passes: found.passes.map((one) => one.id),
-}))"""
 
 
 @pytest.fixture(scope="session")
@@ -165,12 +156,8 @@ def test_tables_are_there_without_scripts(chromium: Chromium, pages: dict[str, P
 @pytest.mark.parametrize("name", ["short", "broken", "many"])
 def test_axe_finds_nothing(chromium: Chromium, pages: dict[str, Path], name: str, *, dark: bool) -> None:
     """Of WCAG 2.2 A and AA, and of what its makers hold to be good practice; contrasts are measured in both schemes."""
-    assert AXE, "ADAPTER_LIFECYCLE_AXE names no file: make test-browser gets one"
     with opened(chromium, pages[name], dark=dark) as tab:
-        tab.value(Path(AXE).read_text(encoding="utf-8"))
-        told = tab.ask("Runtime.evaluate", expression=RUN_AXE, awaitPromise=True, returnByValue=True)
-        assert "exceptionDetails" not in told, told
-        found = told["result"]["value"]
+        found = axe(tab)
 
     assert found["violations"] == []
     assert "color-contrast" in found["passes"]

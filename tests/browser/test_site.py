@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.axe import axe
 from tests.browser.chromium import Chromium, Tab
 
 SITE = Path(os.environ.get("ADAPTER_LIFECYCLE_SITE", "site")).resolve()
@@ -84,6 +85,19 @@ def test_the_search_finds_without_a_server(chromium: Chromium) -> None:
     tab.close()
 
     assert "concepts.html" in found
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", ["index", "engines", "embedding", "operating", "errors"])
+def test_what_is_written_is_seen_by_those_who_see_little(chromium: Chromium, name: str, *, dark: bool) -> None:
+    """Text and code have the contrast of WCAG AA in both schemes, and a link is more than another colour."""
+    tab = Tab(chromium, dark=dark)
+    tab.open(SITE / f"{name}.html")
+    found = axe(tab, "color-contrast", "link-in-text-block", "image-alt")
+    tab.close()
+
+    assert found["violations"] == []
+    assert "color-contrast" in found["passes"]
 
 
 @pytest.mark.parametrize("name", PICTURED)

@@ -113,6 +113,12 @@ def test_a_rank_whose_log_ends_early_is_named() -> None:
     assert of_level(Level.WARN, run(20), run(20, rank=1)) == []
 
 
+@pytest.mark.parametrize(("turns", "of", "is_early"), [(18, 20, True), (19, 20, False), (58, 60, False)])
+def test_a_log_ends_early_by_seconds_and_by_a_share_of_the_run(turns: int, of: int, *, is_early: bool) -> None:
+    """A turn of few, and two turns of many, are what ranks are apart anyway."""
+    assert bool(of_level(Level.WARN, run(turns), run(of, rank=1))) is is_early
+
+
 @pytest.mark.parametrize(("ahead_s", "told"), [(3600.0, "ahead by 60 min"), (-3600.0 * 24 * 365, "behind by 365 d")])
 def test_clocks_that_differ_are_told_and_drawn_as_one(ahead_s: float, told: str) -> None:
     """The same transitions tell it. Lanes lie below each other as they were."""
