@@ -62,7 +62,7 @@ def nothing_strays(facts: Facts) -> Answer:
 def _how_it_strayed(name: str) -> str:
     """What to do about a stray, by its name: ``PARAMETER.grad``, ``PARAMETER#exp_avg`` or the tensor's own."""
     if name.endswith(".grad"):
-        return "call backward() inside step() alone, and set gradients of other passes to None"
+        return "train inside step(): while awake a block over the adapter takes them in, and versions what has changed"
     if "#" in name:
         return "call prepare_optimizer() while awake: it gives new optimizer state its place"
     return "write in place (copy_), and call to() and half(), which put others there, before the controller is built"

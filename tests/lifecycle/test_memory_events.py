@@ -359,6 +359,22 @@ def test_a_gradient_that_strays_is_named_and_refuses_the_offload() -> None:
         world.trainer.offload()
 
 
+def test_an_empty_step_takes_in_what_was_trained_outside_of_one() -> None:
+    """Its gradients come home and its bytes get a version of their own, so the next hand-over sends them."""
+    world, engine = make_world(), FakeEngine()
+    cycle(world)
+    before = world.trainer.versions["adapter/A"]
+    for parameter in world.model.lora_a[0], world.model.lora_b[0]:
+        parameter.grad = parameter.detach() + 1
+    world.optimizers[0].step()
+    with world.trainer.step(["A"]):
+        pass
+    world.trainer.sleep(offload=True)
+
+    assert world.trainer.versions["adapter/A"] > before
+    assert "adapter/A" in world.trainer.update_weights([engine]).engines["E0"].sent
+
+
 def test_accumulated_gradients_survive_a_sleep_bit_for_bit() -> None:
     """They are copied to the host before their region is paused and come back after resume."""
     straight, slept = make_world(), make_world()

@@ -109,7 +109,7 @@ def test_an_outcome_has_no_truth_value(outcome: Step | Refusal | NoChange) -> No
 @pytest.mark.parametrize(
     ("stray", "remedy"),
     [
-        ("lora_A.weight.grad", "backward() inside step()"),
+        ("lora_A.weight.grad", "train inside step()"),
         ("lora_A.weight#exp_avg", "prepare_optimizer()"),
         ("lm_head.weight", "before the controller is built"),
     ],
