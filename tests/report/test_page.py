@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from datetime import timedelta
 from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
@@ -88,6 +89,48 @@ def test_no_text_of_a_log_is_markup(tmp_path: Path) -> None:
     assert [name for _, attributes in page.elements for name in attributes if name.startswith("on")] == []
     assert page.open == []
     assert EVIL in page.texts
+
+
+def test_a_text_of_a_log_ends_no_attribute(tmp_path: Path) -> None:
+    """Names of ranks are early in what went wrong, of which links tell the beginning to those who listen."""
+    model = '" onfocus="alert(1)'
+    logs = [Log(rank) for rank in range(2)]
+    for at, log in enumerate(logs):
+        what = log.began("sleep", "quiesces", "awake", "faulted")
+        log.add("failed", 2.0, transition=1, **what, effect=model, error=model)
+        for record in log.records:
+            record["model"] = model * (at + 1)
+
+    page = Page(page_of(tmp_path, *logs))
+
+    assert [attributes for _, attributes in page.elements if "onfocus" in attributes] == []
+    told = [attributes.get("aria-label") or "" for _, attributes in page.elements]
+    assert any(one.startswith(f"More on: Faulted at the end of the log: rank 0, {model}"[:50]) for one in told)
+
+
+def test_what_was_there_for_a_moment_is_drawn() -> None:
+    """A millisecond in a day is far less than a point of the screen."""
+    log = Log()
+    log.turn(1)
+    log.now += timedelta(days=1)
+    log.turn(2)
+    data: Any = charts(report_of(log))
+
+    assert data["width"] > 60
+    states = data["lanes"][0]["states"]
+    assert {state for state, shares in states.items() if "1" in shares} == set(states) - {"awake"}
+
+
+def test_a_life_that_begins_at_the_end_lies_in_its_picture(tmp_path: Path) -> None:
+    """And is seen there."""
+    log = run(200)
+    log.add("moved", transition=9999, trigger="reconcile_adapters", edge="e", source="awake", target="awake",
+            versions={"adapter/late": 1}, duration_s=0.0)  # fmt: skip
+
+    lives = re.findall(r'<rect class="s0" x="([\d.]+)" y="2" width="([\d.]+)"', page_of(tmp_path, log))
+
+    assert len(lives) > 1
+    assert [(left, width) for left, width in lives if float(left) + float(width) > 1000 or float(width) < 12] == []
 
 
 def test_data_cannot_end_its_element(tmp_path: Path) -> None:

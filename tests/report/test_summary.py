@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from lifecycle.report.lanes import TAGS_MOST
 from lifecycle.report.model import Outcome, happenings, lane_of
 from lifecycle.report.refused import GROUPS_MOST
 from lifecycle.report.summary import KINDS_MOST, SHOWN_MOST, SLOWEST_MOST, Summary
-from tests.report.logs import ADAPTERS, BASE, ENGINE, Log
+from tests.report.logs import ADAPTERS, BASE, ENGINE, START, Log
 
 
 def report_of(*logs: Log) -> Report:
@@ -124,6 +125,19 @@ def test_refusals_that_are_alike_are_one_row() -> None:
         3 * SHOWN_MOST + 1,
         {"no-lease-over-live-weights": 3 * SHOWN_MOST + 1},
     )
+
+
+def test_the_first_refusal_is_the_one_that_was_first() -> None:
+    """Whichever log is read first: its rank and its time are told."""
+    logs = [Log(rank) for rank in range(3)]
+    for log, after_s in zip(logs, (50.0, 10.0, 30.0), strict=True):
+        log.now += timedelta(seconds=after_s)
+        log.refused()
+
+    (alike,) = report_of(*logs).refusals
+
+    assert (alike.lane.rank, alike.first_s) == (1, START.timestamp() + 10.2)
+    assert alike.last_s == START.timestamp() + 50.2
 
 
 def test_refusals_for_ever_new_reasons_are_counted() -> None:
