@@ -219,7 +219,7 @@ def _content(one: ContentFacts, facts: Facts) -> Iterator[str]:
         yield f"version {present} lies there, it is of version {one.version}"
     if one.live is not None and one.backup != "unplaced" and facts.paused_tags and not facts.active_tags:
         yield "it is live, and every tag is paused"
-    if one.live is None and one.saver is not None and not facts.paused_tags:
+    if one.live is None and one.saver is not None and not (one.retained or facts.paused_tags):  # retained: lost live
         yield "it lies in a backup, and no tag is paused"
     if one.unreadable and one.version in (one.live, one.saver, one.file, *one.kept_versions()):
         yield "its newest version can be read, and tensors of it cannot"

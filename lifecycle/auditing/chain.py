@@ -24,7 +24,8 @@ class Chain:
         self._hash = ""
         self._sequence: int | None = None
         self._owner: tuple[object, ...] | None = None
-        self._open: dict[str, Any] | None = None
+        self._open: object = None
+        self._unfinished: list[object] = []  # in this file
         self._torn: Line | None = None
         self._file: Path | None = None
         self.is_broken = False
@@ -95,9 +96,12 @@ class Chain:
         if record.get("last_hash") != self._hash:
             yield Kind.SESSION, "the session goes on from another hash than that of the record before it"
         unfinished = [one.get("sequence") for one in record.get("unfinished", ()) if isinstance(one, dict)]
-        pending = [] if self._open is None else [self._open.get("sequence")]
-        if not record.get("continues") and unfinished[-1:] != pending:
-            yield Kind.SESSION, f"the session says that records {unfinished} have no end, it is {pending}"
+        self._leave()
+        if record.get("continues"):
+            self._unfinished = []  # a session reads the file in use alone
+        elif unfinished != self._unfinished:
+            yield Kind.SESSION, f"the session says that records {unfinished} have no end, it is {self._unfinished}"
+            self._unfinished = unfinished
         if self._sequence and not record.get("continues") and record.get("restart") is False:
             yield Kind.SESSION, "the session says that it is the first, and records stand before it"
 
@@ -115,8 +119,15 @@ class Chain:
     def _pend(self, record: dict[str, Any]) -> None:
         event = record.get("event")
         if event == "lifecycle.began":
-            self._open = record
+            self._leave()
+            self._open = record.get("sequence")
         elif event in {"lifecycle.moved", "lifecycle.failed", "lifecycle.opened"}:
+            self._open = None
+
+    def _leave(self) -> None:
+        """What is open gets no end any more."""
+        if self._open is not None:
+            self._unfinished.append(self._open)
             self._open = None
 
 

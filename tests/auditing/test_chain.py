@@ -10,7 +10,7 @@ import pytest
 
 from lifecycle.audit import AuditLog, log_files
 from lifecycle.auditing import Audited, Kind, audit_logs
-from tests.auditing.logs import found_in, good_log, live
+from tests.auditing.logs import found_in, good_log, live, records_of, write_chained
 from tests.auditing.runs import record
 from tests.lifecycle.world import make_world
 
@@ -129,6 +129,31 @@ def test_a_session_that_goes_on_after_a_crash_is_good_but_for_what_it_left_open(
         world.trainer.sleep()
 
     assert kinds_at(log) == {(Kind.UNFINISHED, 8)}
+
+
+def test_sessions_after_a_crash_name_again_what_has_no_end(log: Path) -> None:
+    """Each names all of the file that it has read, and not only what the one before it left open."""
+    log.write_bytes(b"".join(lines_of(log)[:6]))
+    for _ in range(2):
+        AuditLog(log).close()
+    log.write_bytes(log.read_bytes() + lines_of(log)[-1][:20])
+    AuditLog(log).close()
+
+    assert [one["sequence"] for one in json.loads(lines_of(log)[-1])["unfinished"]] == [6]
+    assert kinds_at(log) == {(Kind.UNFINISHED, 7)}
+
+
+@pytest.mark.parametrize("said", [[], [5], [5, 6], [6, 6]])
+def test_a_session_that_names_something_else_without_an_end_is_found(log: Path, said: list[int]) -> None:
+    """Also a later one; what only follows from that is not reported."""
+    log.write_bytes(b"".join(lines_of(log)[:6]))
+    for _ in range(3):
+        AuditLog(log).close()
+    records = records_of(log)
+    for one in records[7:]:
+        one["unfinished"] = [{**one["unfinished"][0], "sequence": number} for number in said]
+
+    assert kinds_at(write_chained(log, records)) == {(Kind.UNFINISHED, 7), (Kind.SESSION, 8)}
 
 
 def test_a_line_that_was_torn_more_than_a_session_says_is_found(log: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 from lifecycle import HostArena
-from lifecycle.audit import AuditLog
+from lifecycle.audit import AuditLog, read_log
 from lifecycle.auditing import Audited, audit_logs
+from lifecycle.errors import LifecycleError
 from tests.auditing import good
 from tests.auditing.runs import record
 from tests.lifecycle.world import make_world
@@ -63,4 +66,24 @@ def test_what_was_there_before_a_log_may_end_in_its_first_record(tmp_path: Path)
         world.trainer.reconcile_adapters()
         world.train("A")
 
+    assert list(audit_logs([log.path], Audited())) == []
+
+
+def test_bytes_that_are_lost_while_the_saver_retains_an_older_backup_are_no_finding(tmp_path: Path) -> None:
+    """They were changed without an event: nothing lies live, and a backup is there though no tag is paused."""
+    world = make_world(arena=HostArena(retain_host_backup=True), verify="always")
+    with AuditLog(tmp_path / "audit.jsonl") as log:
+        record(world, log)
+        trainer = world.trainer
+        trainer.sleep(offload=True)
+        trainer.wake_up()
+        with torch.no_grad():
+            world.model.lora_a[0] += 1
+        for call in (trainer.sleep, trainer.offload, trainer.recover, trainer.reconcile_adapters, trainer.sleep):
+            with suppress(LifecycleError):
+                call()
+    last = read_log(log.path)[-1]
+    lost = next(one for one in last["facts"]["shared"]["contents"] if one["group"] == "adapter/A")
+
+    assert (last["source"], lost["live"], lost["retained"]) == ("faulted", None, True)
     assert list(audit_logs([log.path], Audited())) == []
