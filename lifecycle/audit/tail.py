@@ -58,10 +58,13 @@ def read_tail(path: Path) -> Tail:
             if not isinstance(line, Torn):
                 last = line
                 pending.see(line)
+    sequence = 0 if last is None else last["sequence"]
     if last is not None and last.get("schema") not in (1, SCHEMA):
         raise AuditError(str(path), OF_ANOTHER_FORMAT)
+    if type(sequence) is not int:  # true and false are numbers to Python
+        raise AuditError(str(path), OF_ANOTHER_FORMAT)
     return Tail(
-        sequence=int(str(last["sequence"])) if last else 0,
+        sequence=sequence,
         hash=str(last["hash"]) if last else "",
         size_bytes=size,
         torn_bytes=torn_bytes,

@@ -138,10 +138,14 @@ def test_a_file_that_is_no_log_is_left_alone(path: Path) -> None:
     assert path.read_bytes() == b"\x00weights\n"
 
 
-def test_a_log_of_a_later_version_is_left_alone(path: Path) -> None:
-    """Records of two versions would follow each other the wrong way round."""
+@pytest.mark.parametrize(
+    ("told", "otherwise"), [(b'"schema":2', b'"schema":3'), (b'"sequence":1,', b'"sequence":true,')]
+)
+def test_a_log_of_a_later_version_is_left_alone(path: Path, told: bytes, otherwise: bytes) -> None:
+    """Records of two versions would follow each other the wrong way round; a number that is none goes on nowhere."""
     AuditLog(path).close()
-    later = path.read_bytes().replace(b'"schema":2', b'"schema":3')
+    later = path.read_bytes().replace(told, otherwise)
+    assert otherwise in later
     path.write_bytes(later)
 
     with pytest.raises(AuditError, match="of another format, of a development or a later version"):
