@@ -23,7 +23,7 @@ from lifecycle.memory.environment import is_preloaded
 
 OURS: Final = "adapter-lifecycle"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - it is looked at
-NOT_FOR_USERS: Final = frozenset({"test", "bench", "demo", "docs"})
+NOT_FOR_USERS: Final = frozenset({"test", "bench", "browser", "demo", "docs"})
 IMPORTS_S: Final = 2 * ASK_S
 """All packages are imported within this, so that one that hangs leaves time for the others."""
 _NO_TIME: Final = "it was not tried: what was imported before it left no time"

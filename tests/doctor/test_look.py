@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from lifecycle.doctor.lines import Status
 from lifecycle.memory import cgroup
 from tests.saver.stub import build_stub, compile_shared
 
+ROOT = Path(__file__).parents[2]
 REQUIRES = [
     "torch>=2.6",
     'peft>=0.15; extra == "peft"',
@@ -60,6 +62,18 @@ def test_each_requirement_is_listed_once_with_all_of_its_extras(monkeypatch: pyt
     assert found["torch"].version == metadata.version("torch")
     assert (found["numpy"].wanted, found["numpy"].extras) == ("2", ("peft", "megatron", "engines"))
     assert found["no-such-package"].version is None
+
+
+def test_what_is_for_users_is_what_the_readme_names_for_them() -> None:
+    """Nobody is told to install what only this project's own tests and pages need."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    sentence = readme[readme.index("`pip install -e '.[peft]'`") : readme.index("The package to import is")]
+
+    for_users = set(project["optional-dependencies"]) - look.NOT_FOR_USERS
+
+    assert {"engines", "ray"} < for_users
+    assert [one for one in sorted(for_users - {"peft"}) if f"`{one}`" not in sentence] == []
 
 
 def test_the_librarys_own_requirements_can_be_read() -> None:
