@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lifecycle.audit import notes
 from lifecycle.audit.projection import canonical, first_difference
 from lifecycle.auditing.kinds import Kind, Violation
 from lifecycle.auditing.lines import Line
-
-_JOINED = "ranks joined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +46,16 @@ class _Log:
                 yield one
                 continue
             self.last = one.line
-            if one.record.get("note") == _JOINED:
+            if one.record.get("note") == notes.JOINED:
                 self.joins = one.record["transition"]
             if canonical([one.record]):
                 self.next = one
                 return
+
+    @property
+    def model(self) -> object:
+        """Whose life cycle it is; None where nothing was read that says so."""
+        return None if self.last is None or self.last.record is None else self.last.record.get("model")
 
     def rest(self) -> Iterator[Violation]:
         """What is found in the rest, which is compared with nothing."""
@@ -60,15 +64,26 @@ class _Log:
 
 
 def compare(logs: Sequence[Iterator[Violation | Projected]]) -> Iterator[Violation]:
-    """What is found in each log, and where they part. They are read side by side.
+    """What is found in each log, and where the ranks of a model part.
+
+    Models of a cohort live side by side, each its own life: a log is compared with those of the same model.
+    """
+    by_model: dict[object, list[_Log]] = {}
+    for log in [_Log(found) for found in logs]:
+        yield from log.read()
+        by_model.setdefault(log.model, []).append(log)
+    for ranks in by_model.values():
+        yield from _compared(ranks)
+
+
+def _compared(ranks: Sequence[_Log]) -> Iterator[Violation]:
+    """The same of the ranks of one model, which are read side by side. Each has read to its first such record.
 
     A rank that has joined is compared from the transition on after which it has. Where two have parted, one
     violation is told and the later log is not compared any more.
     """
-    first, *others = (_Log(found) for found in logs)
+    first, *others = ranks
     compared = list(others)
-    for log in (first, *others):
-        yield from log.read()
     while first.next is not None:
         for log in compared:
             yield from _caught_up(first, log)

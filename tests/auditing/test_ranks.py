@@ -109,3 +109,16 @@ def test_a_rank_that_has_joined_is_compared_from_then_on(
     late = nth(ranks[2], "began", "switch_model")
     ranks[2][late] = {**ranks[2][late], "edge": "keeps-and-switches"}
     assert Kind.RANKS in {one.kind for one in found_in(*written(tmp_path, ranks))}
+
+
+def test_models_of_a_cohort_are_compared_with_their_own_ranks_alone(ranks: list[list[Record]], tmp_path: Path) -> None:
+    """They take turns, and each has its own life; the logs of all may be given at once."""
+    critics = [copied([{**one, "model": "critic"} for one in ranks[0][:13]], rank) for rank in range(2)]
+    paths = written(tmp_path, [ranks[0], critics[0], ranks[1], critics[1]])
+
+    assert found_in(*paths) == []
+
+    at = nth(critics[1], "moved", "trained")
+    critics[1][at] = {**critics[1][at], "edge": "another"}
+    paths = written(tmp_path, [ranks[0], critics[0], ranks[1], critics[1]])
+    assert [one.file for one in found_in(*paths) if one.kind is Kind.RANKS] == [str(paths[3])]
