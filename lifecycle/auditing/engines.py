@@ -19,8 +19,7 @@ class Engines:
     events = EVERY - {"noted"}
 
     def __init__(self) -> None:
-        self._pushed: dict[tuple[str, str], set[int]] = {}
-        self._met: set[str] = set()
+        self._held: dict[str, dict[str, int]] = {}
         self._instances: dict[str, str] = {}
         self._facts: Facts | None = None
         self._is_from_start = False
@@ -47,15 +46,14 @@ class Engines:
     def _holds(self, engine: EngineFacts, facts: Facts) -> Found:
         if engine.unknown or engine.fenced:
             return
-        is_known = self._is_from_start or engine.name in self._met
-        self._met.add(engine.name)
-        for one in facts.contents:
-            pushed = self._pushed.setdefault((engine.name, one.group), set())
-            if one.group in engine.stale:
-                continue
-            if is_known and one.version not in pushed:
-                yield Kind.ENGINE, f"{engine.name} serves {one.group} in version {one.version}, which it was never sent"
-            pushed.add(one.version)
+        is_known = self._is_from_start or engine.name in self._held
+        held, stale = self._held.get(engine.name, {}), frozenset(engine.stale)
+        others = {one.group: one.version for one in facts.contents if held.get(one.group) != one.version}
+        unsent = {group: version for group, version in others.items() if group not in stale}
+        for group, version in unsent.items() if is_known else ():
+            was = f"it was sent {held[group]}" if group in held else "which it was never sent"
+            yield Kind.ENGINE, f"{engine.name} serves {group} in version {version}, {was}"
+        self._held[engine.name] = held | unsent if unsent else held
 
     def _sent(self, told: dict[str, Any], *, is_whole: bool) -> Found:
         facts = self._facts
@@ -73,9 +71,7 @@ class Engines:
             for problem in (*_form(name, outcome), *self._instance(engine, outcome, len(versions))):
                 yield Kind.EFFECTS, f"{name}: {problem}"
             if outcome["committed"]:
-                for group, version in versions.items():
-                    self._pushed.setdefault((name, group), set()).add(version)
-                self._met.add(name)
+                self._held[name] = versions  # one for all engines: of thousands of groups there is one list
         left = sorted(one.name for one in facts.engines if (one.stale or one.extra) and one.name not in told)
         if is_whole and left:
             yield Kind.ENGINE, f"nothing is told of what was sent to {', '.join(left)}"
@@ -94,8 +90,7 @@ class Engines:
 
     def forget(self) -> None:
         """What engines say next is believed."""
-        self._pushed.clear()
-        self._met.clear()
+        self._held.clear()
         self._instances.clear()
         self._facts, self._is_from_start = None, False
 
