@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+from lifecycle.audit import notes
 from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
 from lifecycle.auditing.tags import prefix_in
 from states import FROZEN_BASE, Effect, Facts, TrainerEvent, TrainerState, adapter_group
@@ -60,7 +61,7 @@ class Ends:
             if seen.event == "moved" and self._facts is not None:
                 yield from self._done(record, self._facts)
             self._hold(record)
-        elif record.get("note") == "gradients and moments were placed":
+        elif record.get("note") == notes.PLACED:
             self._awake = self._gone = None
         elif seen.event == "opened" and not record.get("continues"):
             self.forget()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lifecycle.audit import notes
 from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
 from states import ACTOR, FROZEN_BASE, ContentFacts, Facts, TrainerEvent, TrainerState, adapter_group
 from states.guards_snapshots import SnapshotCall
 
-_CALLS: Final = ("snapshots.", "keep_model")
-_RENUMBERS: Final = frozenset({"versions of engines were adopted", "ranks joined"})
+_RENUMBERS: Final = frozenset({notes.ADOPTED, notes.JOINED})
 _STILL: Final = frozenset({TrainerEvent.OFFLOAD, TrainerEvent.WAKE_UP, TrainerEvent.UPDATE_WEIGHTS})
 """Events that write no copy."""
 
@@ -90,10 +90,10 @@ class Kept:
         note = record["note"]
         if note in _RENUMBERS:
             self.forget()
-        elif note == "a step was aborted":
+        elif note == notes.ABORTED:
             self._unknown.add(ACTOR)
             self._borrowed = None
-        elif note.startswith(_CALLS):
+        elif note in notes.COPIED:
             self._borrowed = None
             if note == SnapshotCall.RELEASE and (record["bytes"] or any(record["versions"].values())):
                 yield Kind.FACTS, f"{note} has copied something"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lifecycle.audit import notes
 from lifecycle.auditing.kinds import ENDED, EVERY, Found, Kind, Seen
 from lifecycle.auditing.tags import prefix_in
 from states import ACTOR, ContentFacts, Effect, Facts, TrainerState
@@ -20,8 +21,6 @@ _COPIES: Final = frozenset({Effect.BACKUP_ACTOR, Effect.KEEP_OUTGOING, Effect.OP
 _READS: Final = frozenset({Effect.RESTORE_MODEL, Effect.RESTORE_LOST, Effect.DRIVE_TAGS, Effect.VERIFY_AND_MEND})
 """Effects that may read a copy: its bytes are moved under the same kind."""
 _EFFECTS: Final = {key[:3]: frozenset(effects) for key, effects in EDGES.items()}
-_CALLS: Final = ("snapshots.", "keep_model")
-_JOINED: Final = "ranks joined"
 
 _Tags = Mapping[str, int]
 
@@ -44,9 +43,9 @@ class Bytes:
                 self.forget()
                 self._prefix = None
         elif seen.event == "noted":
-            if record["note"].startswith(_CALLS) and isinstance(record.get("bytes"), int):
+            if record["note"] in notes.COPIED and isinstance(record.get("bytes"), int):
                 self._copied += record["bytes"]
-            elif record["note"] == _JOINED:
+            elif record["note"] == notes.JOINED:
                 self.forget()
         elif seen.event in {"moved", "failed"}:
             yield from _sums(record)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
+from lifecycle.audit import notes
 from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
 from states import ACTOR, Facts, TrainerEvent, TrainerState
 
@@ -17,10 +18,7 @@ _FOLLOWED: Final = (
 )  # fmt: skip
 _TAGS: Final = frozenset({"active_tags", "paused_tags", "scratch_paused"})
 _VALUES: Final = attrgetter(*_FOLLOWED)
-_CALLS: Final = ("snapshots.", "keep_model")
-_ABORTED: Final = "a step was aborted"
-_ACCUMULATED: Final = "gradients were accumulated"
-_CLOSES: Final = frozenset({_ABORTED, _ACCUMULATED})
+_CLOSES: Final = frozenset({notes.ABORTED, notes.ACCUMULATED})
 
 
 class Standing:
@@ -92,19 +90,19 @@ class Standing:
 
     def _noted(self, record: Mapping[str, Any]) -> None:
         note = record["note"]
-        if note == _ABORTED:
+        if note == notes.ABORTED:
             self._known["step_open"] = False
             self._let_go({"touched"})
-        elif note == _ACCUMULATED:
+        elif note == notes.ACCUMULATED:
             self._closed(tuple(record.get("groups", ())))
-        elif note.startswith(_CALLS):
+        elif note in notes.COPIED:
             self._let_go({"models"})
-        elif note == "gradients and moments were placed":
+        elif note == notes.PLACED:
             self._let_go(_TAGS)
-        elif note == "ranks joined":
+        elif note == notes.JOINED:
             self.forget()
 
-    def _let_go(self, names: Any) -> None:
+    def _let_go(self, names: Iterable[str]) -> None:
         for name in tuple(names):
             self._known.pop(name, None)
 

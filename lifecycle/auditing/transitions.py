@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lifecycle.audit import notes
 from lifecycle.audit.chain import SCHEMA
 from lifecycle.auditing.kinds import DECIDED, ENDED, EVERY, Found, Kind, Seen
 from states import TrainerState
 from states.replay import EDGES
 
 _SAME: Final = ("trigger", "edge", "source")
-_JOINED: Final = "ranks joined"
-_TURNS: Final = ("snapshots.", "keep_model", "a step was aborted", "gradients were accumulated")
+_TURNS: Final = notes.COPIED | {notes.ABORTED, notes.ACCUMULATED}
 """Notes of calls that wait for their turn."""
 _ALWAYS: Final = frozenset({"enter", "agree", "commit"})
 _EFFECTS: Final = {key[:3]: effects for key, effects in EDGES.items()}
@@ -43,11 +43,11 @@ class Pairs:
         elif seen.event in ENDED:
             yield from self._ended(record)
             self._number, self._open = number, None
-        elif record.get("note") == _JOINED:
+        elif record.get("note") == notes.JOINED:
             self._number = number
         elif self._number is not None and number != self._number:
             yield Kind.NUMBERING, f"a note of transition {number} stands after transition {self._number}"
-        elif self._open is not None and record["note"].startswith(_TURNS):
+        elif self._open is not None and record["note"] in _TURNS:
             yield Kind.UNPAIRED, f"{record['note']} in the middle of transition {number}"
 
     def _ended(self, record: dict[str, Any]) -> Found:
@@ -92,8 +92,6 @@ class States:
         if event == "opened":
             if not record.get("continues"):
                 self.forget()
-            return
-        if event == "noted":
             return
         source, target = record["source"], record["target"]
         if self._state not in (None, source):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from lifecycle.audit import notes
 from lifecycle.audit.chain import SCHEMA
 from lifecycle.auditing.following import others
 from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
@@ -13,11 +14,9 @@ from states.sources import decide_reads
 
 _KEEP: Final = frozenset({"begin_step", "sleep", "offload", "wake_up", "update_weights", "switch_model"})
 """Events that give no version."""
-_TELLS_ALL: Final = frozenset({"ranks joined", "versions of engines were adopted"})
-_ABORTED: Final = "a step was aborted"
+_TELLS_ALL: Final = frozenset({notes.JOINED, notes.ADOPTED})
 _LATER: Final = -1
 """A version that is told later."""
-_ACCUMULATED: Final = "gradients were accumulated"
 
 
 class Versions:
@@ -116,11 +115,11 @@ class Versions:
         told = {key: one for key, one in versions.items() if isinstance(one, int)} if isinstance(versions, dict) else {}
         self._rise(told.values())
         if note in _TELLS_ALL:
-            self._is_first = self._is_first and note != "ranks joined"
+            self._is_first = self._is_first and note != notes.JOINED
             self._known = told
-        elif note == _ABORTED and self._known is not None:
+        elif note == notes.ABORTED and self._known is not None:
             self._known = self._known | told
-        elif note == _ACCUMULATED and self._known is not None:
+        elif note == notes.ACCUMULATED and self._known is not None:
             self._known = self._known | {BUFFERS: _LATER}
 
     def _rise(self, versions: Iterable[object]) -> None:
