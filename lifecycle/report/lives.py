@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
 from lifecycle.report.model import Happening, Lane, Noted, Opened, Transition
-
-PREFIX: Final = "adapter/"
+from states import ADAPTER_PREFIX
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +64,9 @@ class Lives:
     def _changed(self, transition: Transition) -> Iterator[Life]:
         now_s = self._now_s
         for group, version in transition.versions.items():
-            name = group.removeprefix(PREFIX)
-            if name == group:
+            if not group.startswith(ADAPTER_PREFIX):
                 continue
+            name = group.removeprefix(ADAPTER_PREFIX)
             life = self._open.get(name)
             if life is not None and (version is None or name in transition.loaded):
                 yield replace(self._open.pop(name), ended_s=now_s, end="retired")
@@ -84,7 +82,8 @@ class Lives:
         by_adapter: dict[str, list[str]] = {}
         for engine, groups in transition.sent.items():
             for group in groups:
-                by_adapter.setdefault(group.removeprefix(PREFIX), []).append(engine)
+                if group.startswith(ADAPTER_PREFIX):  # another group may have the name of an adapter
+                    by_adapter.setdefault(group.removeprefix(ADAPTER_PREFIX), []).append(engine)
         for name, engines in by_adapter.items():
             life = self._open.get(name)
             if life is not None:

@@ -11,11 +11,10 @@ from lifecycle.audit.expand import Expander, Record, is_whole
 from lifecycle.lag import LagBook
 from lifecycle.outcome import EngineOutcome
 from lifecycle.report import fields
-from lifecycle.report.lives import PREFIX
 from lifecycle.report.model import TEXT_MAX
 from lifecycle.standing import Serves, Standing
 from lifecycle.watch.picture import AdapterSeen, EngineSeen, Serving
-from states import StalenessError, TrainerEvent, staleness
+from states import ADAPTER_PREFIX, StalenessError, TrainerEvent, staleness
 
 KNOWN_MOST: Final = 64
 """Versions of one content group that are remembered; who is further behind is behind by as many."""
@@ -57,11 +56,11 @@ class Versions:
 
     def adapters(self, most: int) -> Iterator[tuple[str, int, int, float | None]]:
         """Name, version, changes and time of the last one, the last one first."""
-        newest = [group for group in reversed(self._changed_s) if group.startswith(PREFIX)]
-        others = (group for group in self.wanted if group.startswith(PREFIX) and group not in self._changed_s)
+        newest = [group for group in reversed(self._changed_s) if group.startswith(ADAPTER_PREFIX)]
+        others = (group for group in self.wanted if group.startswith(ADAPTER_PREFIX) and group not in self._changed_s)
         for group in (*newest, *others)[:most]:
             changes = max(0, len(self._known[group]) - 1)
-            yield group.removeprefix(PREFIX), self.wanted[group], changes, self._changed_s.get(group)
+            yield group.removeprefix(ADAPTER_PREFIX), self.wanted[group], changes, self._changed_s.get(group)
 
 
 class EngineWatch:
@@ -145,10 +144,10 @@ class EngineWatch:
             AdapterSeen(name, version, changes, changed_s, {one: self._behind(held[one], name) for one in held})
             for name, version, changes, changed_s in self.versions.adapters(most)
         ]
-        return tuple(found), sum(group.startswith(PREFIX) for group in self.versions.wanted)
+        return tuple(found), sum(group.startswith(ADAPTER_PREFIX) for group in self.versions.wanted)
 
     def _behind(self, held: Mapping[str, int], adapter: str) -> int | None:
-        group = PREFIX + adapter
+        group = ADAPTER_PREFIX + adapter
         try:
             return self.versions.staleness({group: held[group]}) if group in held else None
         except StalenessError:

@@ -239,6 +239,23 @@ def test_an_adapter_that_is_loaded_under_a_name_in_use_is_another_one() -> None:
     assert [(one.adapter, one.end) for one in report_of(log).lives] == [("a0", "retired"), ("a0", "")]
 
 
+def test_a_group_of_the_base_is_no_adapter_of_its_name() -> None:
+    """An adapter may be called as one: what is sent of the base is not sent of it."""
+    log = Log()
+    log.opened()
+    states = {"source": "awake", "target": "awake"}
+    ends = [
+        ("reconcile_adapters", {"versions": {"adapter/buffers": 1}, "details": {"loaded": ["buffers"]}}),
+        ("trained", {"versions": {"buffers": 2}, "details": {}}),
+        ("update_weights", {"versions": {}, "details": {"engines": {"E": {"committed": True, "sent": ["buffers"]}}}}),
+    ]
+    for number, (trigger, told) in enumerate(ends, start=1):
+        log.add("moved", transition=number, trigger=trigger, edge="", **states, **told)
+    (life,) = report_of(log).lives
+
+    assert (life.adapter, life.changes, life.pushes, life.engines) == ("buffers", 0, 0, ())
+
+
 def test_what_state_a_lane_is_in_between_sessions_is_not_known() -> None:
     """It is not counted for any, and nothing is held."""
     log = run(1)
