@@ -18,6 +18,7 @@ from lifecycle.transition.ranks import Ranks
 from lifecycle.transition.records import ERRORS_KEPT, Recorder
 from lifecycle.transition.turn import Turn
 from lifecycle.transition.watching import Watchers
+from lifecycle.uninterrupted import Held, uninterrupted
 from states import (
     Decision,
     Effect,
@@ -122,11 +123,20 @@ class Runner:
         return facts, decision
 
     def _act(self, work: Work, leaving: Step, entering: Step | None) -> Outcome:
-        """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits."""
+        """Act and commit: *entering* is the first move of a reconcile, *leaving* the one that commits.
+
+        Signals come while an effect runs, and nowhere else: one in the midst of an undo, or between the state and
+        what is committed with it, would leave a trainer that is nowhere.
+        """
+        with uninterrupted() as signals:
+            return self._acted(work, leaving, entering, signals)
+
+    def _acted(self, work: Work, leaving: Step, entering: Step | None, signals: Held) -> Outcome:
         started, source, newest = time.perf_counter(), work.step.state, self._parts.versions.newest
+        moves = {_COMMIT: leaving} if entering is None else {_ENTER: entering, _COMMIT: leaving}
         try:
             self._begin(work)
-            self._perform(work, source, entering, leaving)
+            self._perform(work, source, moves, signals)
         except BaseException:
             self._parts.versions.pass_over(newest)
             raise
@@ -152,7 +162,8 @@ class Runner:
         finally:
             for what, keys in work.remarks:
                 self.recorder.noted(what, **keys)
-            self._tell(outcome)
+            with signals.let_through():
+                self._tell(outcome)
         return outcome
 
     def _begin(self, work: Work) -> None:
@@ -175,11 +186,10 @@ class Runner:
             if count_bytes:
                 self.moved[str(event), kind] += count_bytes
 
-    def _perform(self, work: Work, source: TrainerState, entering: Step | None, leaving: Step) -> None:
+    def _perform(self, work: Work, source: TrainerState, moves: Mapping[str, Step], signals: Held) -> None:
         """Run the effects and commit; whatever goes wrong before the state has moved is undone."""
         done: list[_Done] = []
-        moves = {_COMMIT: leaving} if entering is None else {_ENTER: entering, _COMMIT: leaving}
-        first = () if entering is None else (_ENTER,)
+        first = (_ENTER,) if _ENTER in moves else ()
         for effect in (*first, *work.step.effects, _AGREE, _COMMIT):
             try:
                 if effect in moves:
@@ -187,7 +197,9 @@ class Runner:
                 elif effect == _AGREE:
                     self._ranks.acted(result=_left_out(work))
                 else:
-                    done.append(_Done(effect, self.effects[Effect(effect)](self._parts, work)))
+                    with signals.let_through():
+                        undo = self.effects[Effect(effect)](self._parts, work)
+                    done.append(_Done(effect, undo))
             except (DigestMismatch, UndoFailed) as error:
                 raise self._stuck(work, effect, error) from error
             except BaseException as error:

@@ -96,7 +96,7 @@ class Injector:
         Args:
             nth: counted from 1; 0 lets nothing fail.
             kind: how, one of :func:`kinds_of`.
-            sticky: every further point of the same name fails too, until the next :meth:`arm`.
+            sticky: every further point of the same name, but for a commit, fails too, until the next :meth:`arm`.
         """
         self._nth, self._kind, self._sticky, self._broken = nth, kind, sticky, ""
         self.seen, self.fired = [], []
@@ -110,7 +110,7 @@ class Injector:
         self.seen.append(name)
         if len(self.seen) != self._nth and name != self._broken:
             return ""
-        if self._sticky:
+        if self._sticky and name != "commit":  # a state is a value in memory: it is not broken for good, as a disk is
             self._broken = name
         kinds = kinds_of(name)
         chosen = self._kind if self._kind in kinds else next(iter(kinds))  # a point may come earlier or later this time
