@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from subprocess import CompletedProcess
+from threading import Barrier, Lock
 
 import pytest
 
@@ -53,3 +56,33 @@ def test_a_process_that_cannot_be_started_is_an_answer(monkeypatch: pytest.Monke
     monkeypatch.setattr(asking.sys, "executable", "/no/such/python")
 
     assert ask("gloo").why.startswith("no process could be started: ")
+
+
+def test_what_lies_beside_a_program_is_not_what_it_imports(tmp_path: Path) -> None:
+    """A program has the name of what it asks, such as ``cuda``, which is a package too."""
+    (tmp_path / "json.py").write_text("raise SystemExit('not this one')")
+    name = _program(tmp_path, 'import json\nprint(json.dumps({"x": 1}))')
+
+    assert ask(name, folder=tmp_path).said == {"x": 1}
+
+
+def test_no_more_than_two_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may import what takes gigabytes."""
+    running, most, seen, both = 0, 0, Lock(), Barrier(2)
+
+    def run(*_: object) -> CompletedProcess[bytes]:
+        nonlocal running, most
+        with seen:
+            running += 1
+            most = max(most, running)
+        both.wait(timeout=60)  # two have to be here together; a third would be counted
+        with seen:
+            running -= 1
+        return CompletedProcess([], 0, b"{}", b"")
+
+    monkeypatch.setattr(asking, "_run", run)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, ["gloo"] * 8))
+
+    assert most == 2
+    assert {one.why for one in answers} == {"it gave no answer"}
