@@ -33,21 +33,21 @@ def facts_of(record: Mapping[str, Any]) -> Facts:
         raise AuditError(where, "its facts are missing, or changes of a record that is not there; read the whole log")
     try:
         both = {**told["shared"], **told["local"]}
-        return Facts(**{name: value_of(name, one) for name, one in both.items()})
+        return Facts(**{name: _value_of(name, one) for name, one in both.items()})
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise AuditError(where, f"its facts are not those of this version: {error}") from error
 
 
-def value_of(name: str, told: Any) -> Any:
+def _value_of(name: str, told: Any) -> Any:
     """The value of one fact, by its name; what it raises where it is none is what :func:`facts_of` looks for."""
     if name in ENTRIES:
-        return tuple([entry_of(name, one) for one in told])
+        return tuple([_entry_of(name, one) for one in told])
     if name == "origin" and told is not None:
         return TrainerState(told)
     return _frozen(told) if type(told) is list else told
 
 
-def entry_of(name: str, told: Mapping[str, Any]) -> Any:
+def _entry_of(name: str, told: Mapping[str, Any]) -> Any:
     """One entry of a fact that is a list of them."""
     return ENTRIES[name](**{field: _frozen(one) if type(one) is list else one for field, one in told.items()})
 

@@ -102,7 +102,7 @@ class Follower:
         if file is None:
             return
         self._file, self.standing = file, Standing.FOLLOWED
-        found, _ = end_of(file)
+        found = end_of(file)
         self._at = file.tell()
         for line in lines_before(self.path, file, found):
             yield from self._lines(line + b"\n")

@@ -65,10 +65,11 @@ def show_lines(run: RunWatch, console: Console, rows: int, max_age_s: float | No
     told: set[Notice] = set()
     while True:
         picture = run.picture()
-        found = {one for one in notices(picture, max_age_s) if one.concern not in _BY_ITS_EVENT}
-        for one in (one for one in notices(picture, max_age_s) if one in found - told):
-            _write(console, notice_line(one, picture.now_s))
-        told = found
+        found = [one for one in notices(picture, max_age_s) if one.concern not in _BY_ITS_EVENT]
+        for one in found:
+            if one not in told:
+                _write(console, notice_line(one, picture.now_s))
+        told = set(found)
         time.sleep(REFRESH_S)
         happened = in_time(run.poll())
         _print(console, run.picture(), happened)

@@ -27,14 +27,14 @@ _ALL_FACTS: Final = b'"facts":{"shared":'
 """Only a record has this; in a text its quotes would be escaped."""
 
 
-def end_of(file: FileIO) -> tuple[bytes, int]:
+def end_of(file: FileIO) -> bytes:
     """The end of a log's file: whole lines from one that begins there, and perhaps one that has no end yet.
 
     Args:
         file: the file in use.
 
     Returns:
-        The bytes, and where in the file they begin.
+        The bytes; the file is read up to where they end.
     """
     size_bytes = os.fstat(file.fileno()).st_size
     take = BEGIN_BYTES
@@ -43,10 +43,9 @@ def end_of(file: FileIO) -> tuple[bytes, int]:
         file.seek(max(0, begin - 1))
         found = file.read(size_bytes - begin + min(1, begin))
         if begin:  # the byte before tells whether a line begins here
-            _, newline, found = found.partition(b"\n")
-            begin = size_bytes - len(found) if newline else size_bytes
+            found = found.partition(b"\n")[2]
         if begin == 0 or take >= MOST_BYTES or _ALL_FACTS in found:
-            return found, begin
+            return found
         take *= _GROWS
 
 
