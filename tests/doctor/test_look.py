@@ -17,7 +17,7 @@ from lifecycle.doctor import look
 from lifecycle.doctor.ask import cuda as ask_cuda
 from lifecycle.doctor.ask import gloo as ask_gloo
 from lifecycle.doctor.ask import hook_loads, importable
-from lifecycle.doctor.asking import Answer
+from lifecycle.doctor.asking import ASK_S, Answer
 from lifecycle.doctor.findings import UNLIMITED, Device, Package
 from lifecycle.doctor.judge import hook_line
 from lifecycle.doctor.lines import Status
@@ -152,6 +152,23 @@ def test_what_could_not_be_tried_in_time_says_so(monkeypatch: pytest.MonkeyPatch
     (found,) = look.packages([Package("broken_else", "", (), "1")], within_s=0.0)
 
     assert found.why == "it was not tried: what was imported before it left no time"
+
+
+@pytest.mark.parametrize(("within_s", "least_s", "most_s"), [(5.0, 0.0, 5.0), (1e6, ASK_S, ASK_S)])
+def test_imports_get_the_time_that_is_left(
+    monkeypatch: pytest.MonkeyPatch, within_s: float, least_s: float, most_s: float
+) -> None:
+    """And never more than any other program."""
+    times: list[float] = []
+
+    def ask(_: str, *modules: str, timeout_s: float) -> Answer:
+        times.append(timeout_s)
+        return Answer(dict.fromkeys(modules, ""))
+
+    monkeypatch.setattr(look, "ask", ask)
+    look.packages([Package("no-such-package", "", (), "1")], within_s)
+
+    assert [least_s <= one <= most_s for one in times] == [True]
 
 
 def test_what_an_interrupted_installation_left_behind_is_not_installed(
