@@ -7,7 +7,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -103,15 +103,44 @@ def _files(path: Path) -> Iterator[tuple[Path, Iterator[bytes]]]:
     """Each file of a log and its lines. The one in use is opened first: a rotation meanwhile takes nothing away."""
     try:
         with ExitStack() as stack:
-            before = rotated(path)
-            in_use = stack.enter_context(path.open("rb")) if path.exists() or not before else None
-            for _, one in sorted(rotated(path).items()):
-                if in_use is None or not os.path.samestat(one.stat(), os.fstat(in_use.fileno())):
-                    yield one, _raw(one)
+            before, in_use = _begun(path, stack)
+            is_begun = False
+            for one in before:
+                found = _opened(one)
+                if found is not None:
+                    is_begun = True
+                    yield found[0], _raw(*found)
+                elif is_begun:
+                    raise AuditError(str(one), "the log has removed it while it was read; read it again")
             if in_use is not None:
                 yield path, _raw(path, in_use)
     except OSError as error:
         raise AuditError(str(path), f"it cannot be read: {error}") from error
+
+
+def _begun(path: Path, stack: ExitStack) -> tuple[list[Path], BinaryIO | None]:
+    """What was put aside, oldest first, and the file in use, None where there is none: as both were at one moment."""
+    while True:
+        in_use = stack.enter_context(path.open("rb")) if path.exists() or not rotated(path) else None
+        before = [one for _, one in sorted(rotated(path).items())]
+        if in_use is None or _is_at(path, in_use):
+            return before, in_use
+        in_use.close()  # it was put aside meanwhile, and stands among the others
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _opened(path: Path) -> tuple[Path, BinaryIO] | None:
+    """A file that was put aside, and under which name: it may be compressed meanwhile. None where it was removed."""
+    for one in dict.fromkeys((path, path.with_name(path.name.removesuffix(GZIP) + GZIP))):
+        with suppress(FileNotFoundError):
+            return one, one.open("rb")
+    return None
 
 
 def lines_in_file(path: Path) -> Iterator[Record | Torn]:
@@ -125,7 +154,7 @@ def lines_in_file(path: Path) -> Iterator[Record | Torn]:
 
 def _raw(path: Path, file: BinaryIO | None = None) -> Iterator[bytes]:
     try:
-        with _open(path) if file is None or path.suffix == GZIP else file as opened:
+        with file if file is not None else path.open("rb") as raw, _text(path, raw) as opened:
             for number, line in enumerate(opened, start=1):
                 if number == 1 and line.startswith(_SPACED):
                     raise AuditError(str(path), OF_ANOTHER_FORMAT)
@@ -134,10 +163,8 @@ def _raw(path: Path, file: BinaryIO | None = None) -> Iterator[bytes]:
         raise AuditError(str(path), f"it cannot be read: {error}") from error
 
 
-def _open(path: Path) -> gzip.GzipFile | BinaryIO:
-    if path.suffix != GZIP and not path.exists():  # it was compressed meanwhile
-        path = path.with_name(path.name + GZIP)
-    return gzip.open(path) if path.suffix == GZIP else path.open("rb")
+def _text(path: Path, raw: BinaryIO) -> gzip.GzipFile | BinaryIO:
+    return gzip.GzipFile(fileobj=raw) if path.suffix == GZIP else raw
 
 
 def parse_line(line: bytes, number: int) -> Record | Torn:

@@ -16,6 +16,7 @@ from lifecycle.audit.changes import RecordedFacts
 from lifecycle.audit.expand import is_whole
 from lifecycle.audit.log import AuditLog
 from lifecycle.audit.read import Record, log_files, placed_lines, read_log
+from lifecycle.audit.rotation import rotated, tidy
 from lifecycle.audit.verify import verify_chain
 from lifecycle.errors import AuditError, ConfigError
 from states import Facts
@@ -369,3 +370,47 @@ def test_a_reader_beside_a_rotation_loses_nothing(path: Path) -> None:
         records = [line for _, _, line in (first, *lines)]
 
     assert [one["sequence"] for one in records] == [1, 2, 3, 4, 5, 6]  # type: ignore[index]
+
+
+def test_a_reader_finds_what_is_compressed_meanwhile(path: Path) -> None:
+    """It comes to a file long after it has seen which there are."""
+    with AuditLog(path, max_bytes=SMALL) as log:
+        for number in range(4):
+            turn(log, number)
+        lines = placed_lines(path)
+        first = next(lines)
+        tidy(path, keep=None, compress=True)
+        turn(log, 4)
+        records = [line for _, _, line in (first, *lines)]
+
+    assert [one["sequence"] for one in records] == list(range(1, 13))  # type: ignore[index]
+
+
+def test_a_reader_says_what_the_log_has_removed_meanwhile(path: Path) -> None:
+    """A gap that nobody made is none; what is removed before it began is as if it had never been there."""
+    with AuditLog(path, max_bytes=SMALL) as log:
+        for number in range(4):
+            turn(log, number)
+        lines = placed_lines(path)
+        next(lines)
+        tidy(path, keep=1, compress=False)
+
+        with pytest.raises(AuditError, match="removed it while it was read; read it again"):
+            list(lines)
+
+
+def test_a_reader_sees_which_files_there_are_at_one_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rotations before and after it has opened the file in use: no record is read twice, or in another order."""
+    with AuditLog(path, max_bytes=SMALL, compress=True) as log:
+        turn(log, 0)
+        due = [1, 2, 3]
+
+        def rotating(where: Path) -> dict[int, Path]:
+            if due:
+                turn(log, due.pop(0))
+            return rotated(where)
+
+        monkeypatch.setattr("lifecycle.audit.read.rotated", rotating)
+        records = read_log(path)
+
+    assert [one["sequence"] for one in records] == list(range(1, 13))
