@@ -169,6 +169,7 @@ def test_a_disk_directory_is_a_real_disk_with_room() -> None:
         (AuditFolder("/a", False), Status.OK, "is made, 0700", ""),
         (AuditFolder("/a", True, "/a is not writable"), Status.BROKEN, "not writable", "may write"),
         (AuditFolder("/a", True, mode=0o777), Status.BROKEN, "0777: others may change", "chmod 700 /a"),
+        (AuditFolder("/a", True, mode=0o770), Status.BROKEN, "0770: others may change", "chmod 700 /a"),
         (AuditFolder("/a", True, is_ours=False), Status.BROKEN, "another user's", "a folder of your own"),
         (AuditFolder("/tmp", True, mode=0o1777), Status.BROKEN, "1777: others may change", "a folder of your own"),  # noqa: S108
         (AuditFolder("/a", True, open_files=("r.jsonl",)), Status.WARNING, "read or write r.jsonl", "chmod 600"),

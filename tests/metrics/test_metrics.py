@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from lifecycle import ConfigError, EventRefused, HostArena, Moved, TransitionFailed
+from lifecycle.ledger import Held
 from lifecycle.metrics import Metrics
 from lifecycle.metrics.families import FAMILIES
+from lifecycle.metrics.reading import parts_of
 from states import TrainerState
 from tests.docs.blocks import code_of
 from tests.lifecycle.test_refusals import fault
@@ -259,3 +261,11 @@ def test_metrics_that_fail_break_no_event(monkeypatch: pytest.MonkeyPatch) -> No
     assert [str(one) for one in world.trainer.callback_errors] == ["no numbers"]
     assert _of(metrics, "transitions_total")["sleep/quiesces"] == 1
     assert _of(metrics, "event_seconds")["sleep/count"] == 1
+
+
+def test_a_tag_of_another_tenant_is_no_part_of_the_trainer() -> None:
+    """Whatever it is called: only what has the model's prefix is the trainer's own."""
+    device = {"actor/base": 5, "base": 7, "critic/base": 11, "actor/unheard": 13}
+    held = Held(device, {}, {}, {}, {}, {}, {})
+
+    assert parts_of(held, "actor") == {("device", "base"): 5, ("device", "other"): 31}
