@@ -76,6 +76,9 @@ class Versions:
                     is_known = False
                     yield Kind.VERSION, f"{one.group} is held in version {later[0]}, which nobody has given out"
             self._held = facts.contents if is_known else ()
+        if self._newest is None:  # only facts tell all; a saver may hold some of a model that is no longer kept
+            self._newest = -1
+            self._rise([version for one in facts.contents for version in (one.live, one.saver, one.file)])
         self._known = told
         self._rise([one.version for one in facts.contents])
         self._rise([version for one in facts.contents if one.copies for _, version in one.copies])
@@ -124,7 +127,7 @@ class Versions:
 
     def _rise(self, versions: Iterable[object]) -> None:
         for one in versions:
-            if isinstance(one, int) and (self._newest is None or one > self._newest):
+            if isinstance(one, int) and self._newest is not None and one > self._newest:
                 self._newest = one
 
     def end(self) -> Found:

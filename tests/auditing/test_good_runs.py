@@ -13,7 +13,7 @@ from lifecycle.audit import AuditLog, read_log
 from lifecycle.auditing import Audited, audit_logs
 from lifecycle.errors import LifecycleError
 from tests.auditing import good
-from tests.auditing.runs import record
+from tests.auditing.runs import BASE, record
 from tests.lifecycle.world import make_world
 
 VERSION_1 = Path(__file__).parents[1] / "audit" / "version_1.jsonl"
@@ -87,3 +87,42 @@ def test_bytes_that_are_lost_while_the_saver_retains_an_older_backup_are_no_find
 
     assert (last["source"], lost["live"], lost["retained"]) == ("faulted", None, True)
     assert list(audit_logs([log.path], Audited())) == []
+
+
+def test_what_a_saver_retains_of_a_model_that_is_gone_is_no_finding_where_a_log_begins(tmp_path: Path) -> None:
+    """It has a version above all others, and what gave it out stands in a file that was removed."""
+    world = make_world(arena=HostArena(retain_host_backup=True))
+    trainer, base = world.trainer, {name: torch.zeros_like(getattr(world.model, name)) for name in BASE}
+    with AuditLog(tmp_path / "audit.jsonl") as log:
+        record(world, log)
+        trainer.keep_model("ref", base)
+        trainer.switch_model("ref")
+        trainer.sleep(offload=True)
+        trainer.wake_up()
+        trainer.switch_model()
+        trainer.snapshots.release("ref")
+    with AuditLog(tmp_path / "later.jsonl") as later:
+        record(world, later)
+        trainer.sleep()
+        trainer.snapshots.backup("old_actor")
+        trainer.wake_up()
+    held = read_log(later.path)[1]["facts"]["shared"]["contents"][0]
+
+    assert held["saver"] > held["version"]
+    assert list(audit_logs([log.path], Audited())) == []
+    assert list(audit_logs([later.path], Audited())) == []
+
+
+def test_the_note_of_a_copy_tells_not_all_versions_where_a_log_begins(tmp_path: Path) -> None:
+    """What was given out later than those stands in a file that was removed."""
+    world = make_world()
+    with AuditLog(tmp_path / "audit.jsonl") as log:
+        record(world, log)
+        world.train("A")
+    with AuditLog(tmp_path / "later.jsonl") as later:
+        record(world, later)
+        world.trainer.keep_model("ref", {name: getattr(world.model, name) for name in BASE})
+        world.trainer.sleep()
+        world.trainer.wake_up()
+
+    assert list(audit_logs([later.path], Audited())) == []
