@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lifecycle import ConfigError, EventRefused, HostArena, Moved, TransitionFailed
+from lifecycle import AuditError, ConfigError, EventRefused, HostArena, Moved, TransitionFailed
 from lifecycle.ledger import Held
 from lifecycle.metrics import Metrics
 from lifecycle.metrics.families import FAMILIES
@@ -269,3 +269,21 @@ def test_a_tag_of_another_tenant_is_no_part_of_the_trainer() -> None:
     held = Held(device, {}, {}, {}, {}, {}, {})
 
     assert parts_of(held, "actor") == {("device", "base"): 5, ("device", "other"): 31}
+
+
+def test_what_is_missing_on_the_log_only_has_taken_its_time() -> None:
+    """It is committed, and its caller gets an error."""
+    world = make_world()
+    metrics = Metrics(world.trainer)
+    write = world.audit.write
+
+    def full(name: str, keys: Any) -> None:
+        if name == "lifecycle.moved":
+            raise AuditError("log", "the disk is full")
+        write(name, keys)
+
+    world.audit.write = full  # type: ignore[method-assign]
+    with pytest.raises(AuditError):
+        world.trainer.sleep()
+
+    assert _of(metrics, "event_seconds")["sleep/count"] == 1
