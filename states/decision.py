@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from states.effects import Effect
@@ -85,6 +86,7 @@ def _grouped(table: tuple[Row, ...]) -> dict[tuple[TrainerState, TrainerEvent], 
 
 
 _ROWS: Final = _grouped(TABLE)
+_HOLDS: Final = attrgetter("holds")
 
 
 def decide(state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tuple[Row, ...] = TABLE) -> Decision:
@@ -117,7 +119,7 @@ def decide(state: TrainerState, event: TrainerEvent, facts: Facts, *, table: tup
         verdict = Verdict(f"not-{state}", holds=False, because=f"the trainer is {state}", remedy=row.remedy)
         return Refusal(state, event, row.edge, (verdict,))
     verdicts = selected + tuple([guard(facts) for guard in row.guards])
-    if not all(verdicts):
+    if not all(map(_HOLDS, verdicts)):
         return Refusal(state, event, row.edge, verdicts)
     return Step(state, event, row.edge, row.target, row.effects, verdicts, decide_reads(facts))
 

@@ -76,14 +76,11 @@ def reads_saver_backup(facts: Facts) -> Answer:
     if facts.strategy != Strategy.LEAN:
         verdict = weight_sync_reads_saver_backup(facts)
         return verdict.holds, verdict.because, verdict.remedy
-    against = tuple(
-        reason
-        for holds, reason in (
-            (facts.offload_target == "cpu", f"the offload target is {facts.offload_target}, not cpu"),
-            (facts.active_model == ACTOR, f'the active model is "{facts.active_model}"'),
-        )
-        if not holds
-    )
+    against = []
+    if facts.offload_target != "cpu":
+        against.append(f"the offload target is {facts.offload_target}, not cpu")
+    if facts.active_model != ACTOR:
+        against.append(f'the active model is "{facts.active_model}"')
     if against:
         return False, "; ".join(against), "weight sync reads the base file, a copy or the live weights instead"
     return True, "strategy lean: the offload target is cpu and the actor is in live memory", ""

@@ -82,8 +82,9 @@ class Bytes:
 
 def _sums(record: dict[str, Any]) -> Found:
     totals, held = record["bytes"], record["held"]
+    sums = {place: sum(tags.values()) for place, tags in held.items()} | {"moved": sum(record["moved"].values())}
     for place, size in totals.items():
-        summed = _total(record if place == "moved" else held, place)
+        summed = sums.get(place, 0)
         if size != summed:
             yield Kind.BYTES, f"bytes.{place} is {size}, its parts are {summed} in all"
     for place in held.keys() - totals.keys():

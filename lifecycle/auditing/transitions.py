@@ -104,7 +104,7 @@ class States:
         self._state = source if event == "began" else target
 
     def _edge(self, record: dict[str, Any], event: str) -> Found:
-        source, trigger, edge, target = (record[key] for key in ("source", "trigger", "edge", "target"))
+        source, trigger, edge, target = record["source"], record["trigger"], record["edge"], record["target"]
         effects = _EFFECTS.get((source, trigger, edge))
         if effects is None:
             yield Kind.TRANSITION, f"{trigger}/{edge} is no edge that leaves {source}"
