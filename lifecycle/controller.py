@@ -26,6 +26,7 @@ from lifecycle.saver import MemorySaver
 from lifecycle.transition import attach, steps
 from lifecycle.transition.building import store_freed, together
 from lifecycle.transition.gather import gather
+from lifecycle.transition.outside import watch_optimizers
 from lifecycle.transition.parts import Request
 from lifecycle.transition.ranks import ALONE, Ranks
 from lifecycle.transition.records import Audit, Recorder
@@ -98,6 +99,7 @@ class TrainerLifecycle(Joining):
             recorder = Recorder(audit if audit is not None else MemoryAudit(), config)
             self._runner = Runner(self._parts, TrainerMachine(TrainerState(initial_state)), recorder, ranks)
             self._start(model, probe, met)
+            watch_optimizers(self._runner, self._parts)
         if met is not None:
             self._note_joined(met)
 

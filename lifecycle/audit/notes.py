@@ -9,6 +9,8 @@ from states.guards_snapshots import SnapshotCall
 JOINED: Final = "ranks joined"
 """Every version is told anew, and what was known of bytes, copies and tags is over."""
 ABORTED: Final = "a step was aborted"
+OUTSIDE: Final = "an optimizer stepped outside of a step"
+"""Tells versions as an aborted step does; no step was open."""
 ACCUMULATED: Final = "gradients were accumulated"
 PLACED: Final = "gradients and moments were placed"
 ADOPTED: Final = "versions of engines were adopted"

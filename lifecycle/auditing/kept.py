@@ -90,7 +90,7 @@ class Kept:
         note = record["note"]
         if note in _RENUMBERS:
             self.forget()
-        elif note == notes.ABORTED:
+        elif note in {notes.ABORTED, notes.OUTSIDE}:
             self._unknown.add(ACTOR)
             self._borrowed = None
         elif note in notes.COPIED:

@@ -11,7 +11,7 @@ from states import TrainerState
 from states.replay import EDGES
 
 _SAME: Final = ("trigger", "edge", "source")
-_TURNS: Final = notes.COPIED | {notes.ABORTED, notes.ACCUMULATED}
+_TURNS: Final = notes.COPIED | {notes.ABORTED, notes.ACCUMULATED, notes.OUTSIDE}
 """Notes of calls that wait for their turn."""
 _ALWAYS: Final = frozenset({"enter", "agree", "commit"})
 _EFFECTS: Final = {key[:3]: effects for key, effects in EDGES.items()}

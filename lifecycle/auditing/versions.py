@@ -120,7 +120,7 @@ class Versions:
         if note in _TELLS_ALL:
             self._is_first = self._is_first and note != notes.JOINED
             self._known = told
-        elif note == notes.ABORTED and self._known is not None:
+        elif note in {notes.ABORTED, notes.OUTSIDE} and self._known is not None:
             self._known = self._known | told
         elif note == notes.ACCUMULATED and self._known is not None:
             self._known = self._known | {BUFFERS: _LATER}

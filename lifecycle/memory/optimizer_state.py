@@ -38,6 +38,7 @@ class OptimizerState:
     Attributes:
         optimizers: as given.
         mains: as given.
+        materialising: state is being made, by steps that change no parameter.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class OptimizerState:
     ) -> None:
         self.optimizers = optimizers
         self.mains = dict(mains or {})
+        self.materialising = False
         self._stepped = {**names, **self.mains}
         self._names = {id(tensor): name for held in (names, self.mains) for name, tensor in held.items()}
 
@@ -66,7 +68,11 @@ class OptimizerState:
                     "start from zero; take one step before the controller is built, or use one of "
                     f"{', '.join(kind.__name__ for kind in _ZERO_STARTS)}"
                 )
-            _step_without_effect(optimizer)
+            self.materialising = True
+            try:
+                _step_without_effect(optimizer)
+            finally:
+                self.materialising = False
 
     def tensors(self) -> dict[str, Tensor]:
         """What belongs in a region: main copies, and state tensors with bytes and a dimension, by ``NAME#STATE``."""

@@ -58,6 +58,7 @@ class Runtime:
         loads: the open step loads a checkpoint: it may change everything.
         references: the reference() blocks that are open.
         accumulated: content groups with gradients of an accumulation that is under way.
+        outside: content groups that an optimizer stepped while no step was open; whether they have their new id.
         origin: the state a reconcile under way left.
         engines: what is known of the rollout engines besides what they say.
         probes: the tokens that were recorded of versions, to compare with those of engines.
@@ -72,6 +73,7 @@ class Runtime:
     loads: bool = False
     references: int = 0
     accumulated: frozenset[str] = frozenset()
+    outside: dict[str, bool] = field(default_factory=dict)
     origin: TrainerState | None = None
     engines: Engines = field(default_factory=Engines)
     probes: ProbeBook = field(default_factory=ProbeBook)

@@ -183,6 +183,10 @@ class Recorder:
         """A step was aborted: tells the versions that are others than the last ``moved`` record has left."""
         self.noted(notes.ABORTED, versions=changed_versions(self._told, versions))
 
+    def stepped_outside(self, versions: Mapping[str, int]) -> None:
+        """An optimizer stepped while no step was open: tells the versions as :meth:`aborted` does."""
+        self.noted(notes.OUTSIDE, versions=changed_versions(self._told, versions))
+
     def _versions(self, versions: Mapping[str, int]) -> dict[str, object]:
         """What changed since the last record, None for a group that is gone; now and then everything."""
         changed = changed_versions(self._told, versions)

@@ -13,6 +13,7 @@ from lifecycle.ledger import held_now
 from lifecycle.outcome import Moved, Outcome, Unchanged
 from lifecycle.transition.effects import EFFECTS
 from lifecycle.transition.gather import gather
+from lifecycle.transition.outside import settle
 from lifecycle.transition.parts import Parts, Request, Undo, UndoFailed, Work
 from lifecycle.transition.ranks import Ranks
 from lifecycle.transition.records import ERRORS_KEPT, Recorder
@@ -109,6 +110,7 @@ class Runner:
         while decision is None:
             try:
                 self._ranks.begins(self._parts.adapters)
+                settle(self._parts, self.recorder, self.machine.state)
                 facts = self._ranks.facts(event, gather(self._parts, request, event))
             except BaseException as error:
                 self._ranks.undecided(error)

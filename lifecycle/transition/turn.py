@@ -55,6 +55,19 @@ class Turn:
         finally:
             self._give_up()
 
+    @contextmanager
+    def at_once(self) -> Iterator[bool]:
+        """Hold the turn if nobody has it, and say whether it is held; never waits."""
+        mine = False
+        try:
+            with self._free:
+                if self._owner is None:
+                    self._event, self._owner, mine = "a step of an optimizer", get_ident(), True
+            yield mine
+        finally:
+            if mine:
+                self._give_up()
+
     def _take(self, event: TrainerEvent | str) -> bool:
         deadline = time.monotonic() + self._timeout_s
         with self._free:

@@ -145,6 +145,18 @@ def test_a_registry_that_is_older_than_what_is_loaded_retires_nothing_that_it_mi
     assert registry.register("d").registration_id == 4
 
 
+def test_an_optimizer_that_stepped_outside_of_a_step_has_changed_the_adapter_too() -> None:
+    """Its first tensors are not what it had when its host was lost."""
+    registry = AdapterRegistry(slots=2)
+    lost = make(registry=registry)
+    registry.register("a", tensors=factors(1, 4), rank=4)
+    lost.trainer.reconcile_adapters()
+    lost.optimizers[lost.host.slot_of("a")].step()
+    new = make(registry=registry)
+    with pytest.raises(TransitionFailed, match=r"'a': .*resupply\(\)"):
+        new.trainer.reconcile_adapters()
+
+
 def test_a_host_that_was_lost_does_not_bring_the_first_tensors_back_under_a_later_step() -> None:
     """The registry outlived its trainer: what has trained since is given again, or its loss is said by name."""
     registry = AdapterRegistry(slots=2)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
-from lifecycle import HostArena
-from lifecycle.audit import AuditLog, read_log
+from lifecycle import HostArena, TrainerState
+from lifecycle.audit import AuditLog, notes, read_log
 from lifecycle.auditing import Audited, audit_logs
 from lifecycle.errors import LifecycleError
 from tests.auditing import good
-from tests.auditing.runs import BASE, record
+from tests.auditing.runs import BASE, Run, record
 from tests.lifecycle.world import make_world
 
 VERSION_1 = Path(__file__).parents[1] / "audit" / "version_1.jsonl"
@@ -31,6 +32,41 @@ def test_a_good_run_gives_no_finding(tens: int, tmp_path: Path) -> None:
 
     assert {seed: one for seed, one in found.items() if one} == {}
     assert audited.records > 150
+
+
+class StrayingRun(Run):
+    """A run whose loop steps its optimizers outside of steps too."""
+
+    def calls(self) -> list[Callable[[], object]]:
+        """Those of every run, and the stray step."""
+        return [*super().calls(), *[self.stray] * 8]
+
+    def stray(self) -> None:
+        """An optimizer steps where it can, with gradients that are anew or in their region."""
+        trainer, host = self.world.trainer, self.world.host
+        held = host.holds.get(self.draw.choice(["A", "B", "C"]))
+        if held is not None and (trainer.state, trainer.active_model) == (TrainerState.AWAKE, "actor"):
+            optimizer = self.world.optimizers[held.slot]
+            optimizer.zero_grad(set_to_none=self.draw.random() < 0.5)
+            self.world.backward(held.name)
+            optimizer.step()
+
+
+@pytest.mark.parametrize("tens", range(2))
+def test_a_run_whose_optimizers_step_outside_of_steps_gives_no_finding(tens: int, tmp_path: Path) -> None:
+    """Their versions are told, whatever else happens."""
+    found, stepped = {}, 0
+    for seed in range(10 * tens, 10 * tens + 10):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        run = StrayingRun(seed, folder, max_bytes=None)
+        path = run.live()
+        stepped += sum(one.get("note") == notes.OUTSIDE for one in read_log(path))
+        if not run.lost_records:
+            found[seed] = list(audit_logs([path], Audited()))
+
+    assert {seed: one for seed, one in found.items() if one} == {}
+    assert stepped > 5
 
 
 def test_a_log_of_version_1_is_audited() -> None:
