@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from threading import Lock
 from typing import Any, Final
 
 import torch
@@ -19,6 +20,8 @@ LLAMA_TARGETS: Final = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up
 _DTYPES: Final = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 _OTHER_MODULES: Final = {"Embedding": EMBEDDING, "Conv1D": CONV1D, "QuantLinear": QUANTISED}
 
+_ALONE: Final = Lock()
+"""What warnings are shown and what random numbers come next is one for all threads: one model at a time is wrapped."""
 _WRAPPED: Final = (
     "the model has been wrapped by PEFT already; give the unwrapped model, or attach it without slots (lora=False)"
 )
@@ -97,7 +100,7 @@ def build_slots(model: nn.Module, slots: int, layout: SlotLayout, dtype: torch.d
         )
 
     # PEFT draws random numbers for every layer it makes; the user's own sequence goes on as if it had not.
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    with _ALONE, torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         # PEFT asks transformers under a name that newer releases of it are about to drop.
         warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
         # What it warns of, where the output layer is tied and a target, is merging; slots are never merged.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sys
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import peft
@@ -71,6 +74,33 @@ def test_building_slots_does_not_disturb_the_random_numbers_of_the_user() -> Non
     PeftAdapters(model, slots=2, rank=4, target_modules=TARGETS)
 
     assert torch.equal(torch.rand(3), wanted)
+
+
+def test_threads_that_build_slots_at_once_keep_each_others_warnings_and_random_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both are one for the whole process: two that put them back out of turn leave what neither had."""
+    inside, most, wrap = [0], [0], peft.get_peft_model
+
+    def wrapping(*arguments: Any, **keywords: Any) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.05)
+        made = wrap(*arguments, **keywords)
+        inside[0] -= 1
+        return made
+
+    monkeypatch.setattr(peft, "get_peft_model", wrapping)
+    models = [llama() for _ in range(3)]
+    torch.manual_seed(3)
+    expected, filters = torch.rand(3), list(warnings.filters)
+    torch.manual_seed(3)
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda model: PeftAdapters(model, slots=2, rank=4), models))
+
+    assert most == [1]
+    assert torch.equal(torch.rand(3), expected)
+    assert list(warnings.filters) == filters
 
 
 def test_empty_slots_and_no_slot_compute_the_base_exactly() -> None:

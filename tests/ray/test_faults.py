@@ -13,7 +13,7 @@ from lifecycle.ray import GroupError, RankLost, RemoteFailure, TrainerGroup
 from tests.ray.world import ADAPTERS, build
 
 pytestmark = pytest.mark.timeout(300)  # each rank's process imports torch for itself
-WORLD, TIMEOUT_S = 4, 8.0
+WORLD, TIMEOUT_S = 4, 16.0
 
 
 @pytest.fixture(scope="module")
