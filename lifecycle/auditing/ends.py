@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lifecycle.audit import notes
 from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
-from lifecycle.auditing.tags import prefix_in
+from lifecycle.auditing.tags import BACKUPS, own, prefix_in
 from states import FROZEN_BASE, Effect, Facts, TrainerEvent, TrainerState, adapter_group
 from states.replay import EDGES
 
@@ -33,7 +33,6 @@ _MOVES: Final[dict[Effect, frozenset[str]]] = {
 _KINDS: Final = {
     key[:3]: frozenset().union(*(_MOVES.get(one, frozenset()) for one in effects)) for key, effects in EDGES.items()
 }
-_BACKUPS: Final = ("saver_host", "saver_disk")
 
 _Held = Mapping[str, Mapping[str, int]]
 
@@ -82,7 +81,8 @@ class Ends:
         ):
             return
         if self._gone is None:
-            self._gone = _own(self._awake, "device", self._prefix) - _own(self._held, "device", self._prefix)
+            awake, now = (own(one, "device", self._prefix) for one in (self._awake, self._held))
+            self._gone = sum(awake.values()) - sum(now.values())
         if facts.resume_need_bytes != self._gone:
             yield Kind.FACTS, f"{facts.resume_need_bytes} bytes have to be resumed, {self._gone} are not on the device"
 
@@ -170,11 +170,7 @@ def _summed(record: Mapping[str, Any], kind: str, sizes: Iterable[int]) -> Found
 
 
 def _has(held: _Held, tag: str) -> bool:
-    return any(tag in held.get(place, {}) for place in _BACKUPS)
-
-
-def _own(held: _Held, place: str, prefix: str) -> int:
-    return sum(size for tag, size in held.get(place, {}).items() if tag.startswith(prefix))
+    return any(tag in held.get(place, {}) for place in BACKUPS)
 
 
 def _is_twice(names: Collection[str]) -> bool:

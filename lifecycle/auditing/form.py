@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from lifecycle.audit.expand import ExpandedFacts
+from lifecycle.places import PLACES
 from states import ContentFacts, EngineFacts, Facts, LeaseFacts
 
 _KINDS: Final = {"contents": ContentFacts, "engines": EngineFacts, "leases": LeaseFacts}
@@ -21,9 +22,7 @@ _TOLD: Final = frozenset({*_SCOPES, "since"})
 
 _SCOPE_OF: Final = {name: scope for scope, names in _SCOPES.items() for name in sorted(names & _KINDS.keys())}
 _FIELDS: Final = {name: frozenset(one.name for one in fields(kind)) for name, kind in _KINDS.items()}
-_PLACES: Final = frozenset(
-    {"device", "saver_host", "saver_disk", "base_file", "snapshots", "kept_gradients", "transport", "moved"}
-)
+_PLACES: Final = frozenset({*PLACES, "moved"})
 
 
 class Form:

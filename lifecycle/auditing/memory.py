@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from lifecycle.audit import notes
 from lifecycle.auditing.kinds import ENDED, EVERY, Found, Kind, Seen
-from lifecycle.auditing.tags import prefix_in
+from lifecycle.auditing.tags import BACKUPS, Tags, own, prefix_in
 from states import ACTOR, ContentFacts, Effect, Facts, TrainerState
 from states.replay import EDGES
 
@@ -16,13 +16,10 @@ _MOVES: Final = _GIVES_BACK | {"wake_up"}
 """Events that must change what is held."""
 _GROWS_BY: Final = {"snapshots": "snapshot", "kept_gradients": "gradients", "base_file": "base-file-write"}
 """Places of named copies and files, and the kind of moved bytes that fills them."""
-_BACKUPS: Final = ("saver_host", "saver_disk")
 _COPIES: Final = frozenset({Effect.BACKUP_ACTOR, Effect.KEEP_OUTGOING, Effect.OPEN_STEP})
 _READS: Final = frozenset({Effect.RESTORE_MODEL, Effect.RESTORE_LOST, Effect.DRIVE_TAGS, Effect.VERIFY_AND_MEND})
 """Effects that may read a copy: its bytes are moved under the same kind."""
 _EFFECTS: Final = {key[:3]: frozenset(effects) for key, effects in EDGES.items()}
-
-_Tags = Mapping[str, int]
 
 
 class Bytes:
@@ -31,7 +28,7 @@ class Bytes:
     events = ENDED | {"opened", "noted"}
 
     def __init__(self) -> None:
-        self._held: Mapping[str, _Tags] | None = None
+        self._held: Mapping[str, Tags] | None = None
         self._copied = 0
         self._prefix: str | None = None
 
@@ -56,13 +53,13 @@ class Bytes:
             if record["target"] == TrainerState.FAULTED:
                 self.forget()
 
-    def _changes(self, record: dict[str, Any], before: Mapping[str, _Tags], now: Mapping[str, _Tags]) -> Found:
+    def _changes(self, record: dict[str, Any], before: Mapping[str, Tags], now: Mapping[str, Tags]) -> Found:
         if record["target"] == TrainerState.FAULTED or (before == now and record["trigger"] not in _MOVES):
             return
         prefix = self._prefix or f"{record['model']}/"
-        yield from _device(record, _own(prefix, before, "device"), _own(prefix, now, "device"))
-        for place in _BACKUPS:
-            yield from _backups(record, place, _own(prefix, before, place), _own(prefix, now, place))
+        yield from _device(record, own(before, "device", prefix), own(now, "device", prefix))
+        for place in BACKUPS:
+            yield from _backups(record, place, own(before, place, prefix), own(now, place, prefix))
         for place, kind in _GROWS_BY.items():
             grown = _total(now, place) - _total(before, place)
             allowed = record["moved"].get(kind, 0) + (self._copied if place == "snapshots" else 0)
@@ -91,17 +88,11 @@ def _sums(record: dict[str, Any]) -> Found:
         yield Kind.BYTES, f"held.{place} is no place"
 
 
-def _own(prefix: str, held: Mapping[str, _Tags], place: str) -> dict[str, int]:
-    if place not in held:
-        return {}
-    return {tag: size for tag, size in held[place].items() if tag.startswith(prefix)}
-
-
-def _total(held: Mapping[str, _Tags], place: str) -> int:
+def _total(held: Mapping[str, Tags], place: str) -> int:
     return sum(held[place].values()) if place in held else 0
 
 
-def _device(record: dict[str, Any], before: _Tags, now: _Tags) -> Found:
+def _device(record: dict[str, Any], before: Tags, now: Tags) -> Found:
     details = record.get("details", {})
     is_done = record["event"] == "lifecycle.moved"
     gone = set(details.get("paused", ())) if is_done and record["trigger"] in _GIVES_BACK else set()
@@ -118,7 +109,7 @@ def _device(record: dict[str, Any], before: _Tags, now: _Tags) -> Found:
     yield from _sizes("device", before, now)
 
 
-def _backups(record: dict[str, Any], place: str, before: _Tags, now: _Tags) -> Found:
+def _backups(record: dict[str, Any], place: str, before: Tags, now: Tags) -> Found:
     if not before and not now:
         return
     details, is_done = record.get("details", {}), record["event"] == "lifecycle.moved"
@@ -136,7 +127,7 @@ def _backups(record: dict[str, Any], place: str, before: _Tags, now: _Tags) -> F
     yield from _sizes(place, before, now)
 
 
-def _sizes(place: str, before: _Tags, now: _Tags) -> Found:
+def _sizes(place: str, before: Tags, now: Tags) -> Found:
     for tag in before.keys() & now.keys():
         if before[tag] != now[tag]:
             yield Kind.BYTES, f"{tag} has {now[tag]} bytes in {place}, it had {before[tag]}"

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lifecycle.places import SAVER_DISK, SAVER_HOST
 from states import TrainerEvent
+
+Tags = Mapping[str, int]
+"""Bytes by tag."""
+BACKUPS: Final = (SAVER_HOST, SAVER_DISK)
+"""Where a saver keeps what it paused."""
 
 _TELL: Final = frozenset({TrainerEvent.SLEEP, TrainerEvent.OFFLOAD, TrainerEvent.WAKE_UP})
 _KEYS: Final = ("paused", "resumed", "resumed_scratch")
@@ -21,3 +27,10 @@ def prefix_in(record: Mapping[str, Any]) -> str | None:
     details = record.get("details", {})
     tag = next((tag for key in _KEYS for tag in details.get(key, ())), None)
     return None if tag is None else f"{tag.partition('/')[0]}/"
+
+
+def own(held: Mapping[str, Tags], place: str, prefix: str) -> dict[str, int]:
+    """What this trainer's tags hold in a place."""
+    if place not in held:
+        return {}
+    return {tag: size for tag, size in held[place].items() if tag.startswith(prefix)}
