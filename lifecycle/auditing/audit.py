@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,9 +15,9 @@ from lifecycle.auditing.decisions import Verdicts
 from lifecycle.auditing.ends import Ends
 from lifecycle.auditing.engines import Engines
 from lifecycle.auditing.following import FactsReader
-from lifecycle.auditing.form import Form
+from lifecycle.auditing.form import problem_of
 from lifecycle.auditing.kept import Kept
-from lifecycle.auditing.kinds import DECIDED, EVERY, Check, Kind, Seen, Violation
+from lifecycle.auditing.kinds import DECIDED, EVERY, Check, Found, Kind, Look, Seen, Violation
 from lifecycle.auditing.leases import Leases
 from lifecycle.auditing.lines import Line, lines_of
 from lifecycle.auditing.memory import Bytes, Copies
@@ -89,18 +89,20 @@ class _LogAudit:
         self.first: Line | None = None
         self._chain = Chain()
         self._facts = FactsReader()
-        self._form = Form()
         self._projects = projects
         self._checks: tuple[Check, ...] = (
             Pairs(), States(), Verdicts(), Versions(), Engines(), Bytes(), Copies(), Leases(), Asked(), Standing(),
             Kept(), Ends(),
         )  # fmt: skip
-        self._sees = {event: [one.see for one in self._checks if event in one.events] for event in EVERY}
+        routes = [one.looks() for one in self._checks]
+        self._looks: dict[str, list[Look]] = {event: [one[event] for one in routes if event in one] for event in EVERY}
+        self._of_facts = [one.facts for one in self._checks if type(one).facts is not Check.facts]
 
     def run(self) -> Iterator[Violation | Projected]:
         """Violations, and after those of a record what other ranks must have in common with it."""
         last: Line | None = None
         torn: Line | None = None
+        found = Found()
         for line in lines_of(self._path):
             if line.record is None:
                 if torn is not None:
@@ -111,9 +113,10 @@ class _LogAudit:
             torn, last = None, line
             self.first = self.first or line
             self._audited.records += 1
-            found, is_whole = self._see(line, line.record)
-            for kind, message in found:
-                yield _violation(kind, line, message)
+            is_whole = self._see(line, line.record, found)
+            if found:
+                yield from [_violation(kind, line, message) for kind, message in found]
+                found.clear()
             if is_whole and self._projects:
                 yield Projected(line, line.record)
         yield from self._ended(last, torn)
@@ -127,50 +130,47 @@ class _LogAudit:
         if last is None:
             yield Violation(Kind.SESSION, str(self._path), 1, "there is no record in it")
             return
+        found = Found()
         for check in self._checks:
-            for kind, message in check.end():
-                yield _violation(kind, last, message)
+            check.end(found)
+        yield from [_violation(kind, last, message) for kind, message in found]
 
-    def _see(self, line: Line, record: dict[str, Any]) -> tuple[list[tuple[Kind, str]], bool]:
-        """What is wrong with a record, and whether everything of it could be looked at.
-
-        A list, and not one thing after the other: nearly every record has nothing, and ways to say so add up.
-        """
-        found = [*self._chain.see(line, record)]
+    def _see(self, line: Line, record: dict[str, Any], found: Found) -> bool:
+        """Say what is wrong with a record, and answer whether everything of it could be looked at."""
+        self._chain.see(line, record, found)
         if self._chain.is_broken:
             self._forget()
-        seen, problem = self._seen(line, record)
-        if seen is None:
+        problem = line.problem or self._look(record, found)
+        if problem:
             self._forget()
-            found.append((Kind.MALFORMED, problem))
-            return found, False
-        try:
-            for see in self._sees[seen.event]:
-                found += see(seen)
-        except _DAMAGE as error:  # a value that no record has
-            self._forget()
-            found.append((Kind.MALFORMED, f"its values cannot be compared: {type(error).__name__}: {error}"))
-            return found, False
-        return found, True
+            found.say(Kind.MALFORMED, problem)
+        return not problem
 
-    def _seen(self, line: Line, record: dict[str, Any]) -> tuple[Seen | None, str]:
-        if line.problem:
-            return None, line.problem
+    def _look(self, record: dict[str, Any], found: Found) -> str:
+        """Show a record to the checks. Why not everything of it could be looked at, empty where it was."""
         event = _EVENTS.get(record["event"])
         if event is None:
-            return None, f"{record['event']} is no event of a record"
-        told: Mapping[str, Any] | None = record.get("facts")
-        problem = self._form.problem(record, told if is_whole(told) else None)
+            return f"{record['event']} is no event of a record"
+        problem = problem_of(record)
         if problem:
-            return None, problem
-        if event not in DECIDED or told is None:  # version 1 tells none where nothing changed
-            return Seen(record, event, None), ""
-        if not is_whole(told):
-            return None, "its facts are changes of a record that is not there"
+            return problem
+        seen, facts = Seen(record, event), None
+        if event in DECIDED and (told := record.get("facts")) is not None:  # version 1 tells none where none changed
+            if not is_whole(told):
+                return "its facts are changes of a record that is not there"
+            try:
+                facts, seen.changed = self._facts.of(told), self._facts.changed
+            except _DAMAGE as error:
+                return f"its facts are not those of this version: {error}"
         try:
-            return Seen(record, event, self._facts.of(told)), ""
-        except _DAMAGE as error:
-            return None, f"its facts are not those of this version: {error}"
+            for look in self._looks[event]:
+                look(seen, found)
+            if facts is not None:
+                for of_facts in self._of_facts:
+                    of_facts(seen, facts, found)
+        except _DAMAGE as error:  # a value that no record has
+            return f"its values cannot be compared: {type(error).__name__}: {error}"
+        return ""
 
     def _forget(self) -> None:
         for check in self._checks:

@@ -34,9 +34,10 @@ class Chain:
         """A line that is no record: only a session that begins after it explains it."""
         self._torn = line
 
-    def see(self, line: Line, record: dict[str, Any]) -> Found:
+    def see(self, line: Line, record: dict[str, Any], found: Found) -> None:
         """The next record."""
-        return () if self._goes_on(line, record) else self._looked_at(line, record)
+        if not self._goes_on(line, record):
+            self._look_at(line, record, found)
 
     def _goes_on(self, line: Line, record: dict[str, Any]) -> bool:
         """Whether it follows as nearly every record does: inside of a session, and nothing is to be said of it."""
@@ -52,32 +53,34 @@ class Chain:
         self._pend(record)
         return True
 
-    def _looked_at(self, line: Line, record: dict[str, Any]) -> Found:
+    def _look_at(self, line: Line, record: dict[str, Any], found: Found) -> None:
         self.is_broken = False
         is_opened = record.get("event") == "lifecycle.opened"
         is_told = is_opened and self._torn is not None and record.get("torn_bytes") == len(self._torn.text) > 0
         if self._torn is not None and not is_told:
-            yield Kind.TORN, f"line {self._torn.number} before it is no record: {_shown(self._torn.text)}"
+            found.say(Kind.TORN, f"line {self._torn.number} before it is no record: {_shown(self._torn.text)}")
             self.is_broken = True
         torn, self._torn = self._torn, None
         sequence = record.get("sequence")
         if self._file is None and not is_opened:
-            yield Kind.SESSION, "the log begins in the middle of a session"
+            found.say(Kind.SESSION, "the log begins in the middle of a session")
         if self._sequence is None and is_opened and record.get("continues"):
             self._hash, self._sequence = str(record.get("last_hash")), _number(sequence) - 1
         if sequence != (self._sequence or 0) + 1:
             self.is_broken = True
-            yield Kind.SEQUENCE, self._misnumbered(sequence)
+            found.say(Kind.SEQUENCE, self._misnumbered(sequence))
         if not self._is_hashed(line.text):
             self.is_broken = True
-            yield Kind.CHAIN, "it does not follow from the line before it: one of them was changed, or one is missing"
+            found.say(
+                Kind.CHAIN, "it does not follow from the line before it: one of them was changed, or one is missing"
+            )
         owner = (record.get("run"), record.get("rank"), record.get("model"))
         if self._owner not in (None, owner) and (not is_opened or record.get("continues")):
-            yield Kind.SESSION, f"run, rank and model are {owner}, in the record before {self._owner}"
+            found.say(Kind.SESSION, f"run, rank and model are {owner}, in the record before {self._owner}")
         self._owner = owner
         if is_opened:
-            yield from self._session(record)
-            yield from self._said(record, line.file, is_torn=torn is not None)
+            self._session(record, found)
+            self._said(record, line.file, found, is_torn=torn is not None)
         self._file = line.file
         self._sequence, self._hash = _number(sequence), str(record.get("hash"))
         self._pend(record)
@@ -91,30 +94,30 @@ class Chain:
         hashed = sha256(self._hash.encode() + text[:-_TAIL_BYTES] + b"}").hexdigest()
         return text.endswith(f',"hash":"{hashed}"}}'.encode())
 
-    def _session(self, record: dict[str, Any]) -> Found:
+    def _session(self, record: dict[str, Any], found: Found) -> None:
         """What a session says of what went before it."""
         if record.get("last_hash") != self._hash:
-            yield Kind.SESSION, "the session goes on from another hash than that of the record before it"
+            found.say(Kind.SESSION, "the session goes on from another hash than that of the record before it")
         unfinished = [one.get("sequence") for one in record.get("unfinished", ()) if isinstance(one, dict)]
         self._leave()
         if record.get("continues"):
             self._unfinished = []  # a session reads the file in use alone
         elif unfinished != self._unfinished:
-            yield Kind.SESSION, f"the session says that records {unfinished} have no end, it is {self._unfinished}"
+            found.say(Kind.SESSION, f"the session says that records {unfinished} have no end, it is {self._unfinished}")
             self._unfinished = unfinished
         if self._sequence and not record.get("continues") and record.get("restart") is False:
-            yield Kind.SESSION, "the session says that it is the first, and records stand before it"
+            found.say(Kind.SESSION, "the session says that it is the first, and records stand before it")
 
-    def _said(self, record: dict[str, Any], file: Path, *, is_torn: bool) -> Found:
+    def _said(self, record: dict[str, Any], file: Path, found: Found, *, is_torn: bool) -> None:
         """What it says of the file before, and of what is torn."""
         continues = record.get("continues")
         if self._file is None and not continues and not is_torn and record.get("restart"):
-            yield Kind.SESSION, "the session says that others were before it, and it is the first"
+            found.say(Kind.SESSION, "the session says that others were before it, and it is the first")
         if record.get("torn_bytes") and not is_torn and not (self._file is None and continues):
-            yield Kind.SESSION, "the session says that the line before it is torn, and there is none"
+            found.say(Kind.SESSION, "the session says that the line before it is torn, and there is none")
         before = None if self._file is None else self._file.name.removesuffix(GZIP)
         if continues and (self._file == file or before not in (None, continues) or record.get("sequence") == 1):
-            yield Kind.SESSION, f"the file says that it follows {continues}, it stands after {before}"
+            found.say(Kind.SESSION, f"the file says that it follows {continues}, it stands after {before}")
 
     def _pend(self, record: dict[str, Any]) -> None:
         event = record.get("event")

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lifecycle.auditing.kinds import DECIDED, Found, Kind, Seen
+from lifecycle.audit.schema import ToldVerdict
+from lifecycle.auditing.kinds import Check, Found, Kind, Seen
 from states import Facts, TrainerEvent, TrainerState, decide_reads
 from states.guards_snapshots import SnapshotCall
 from states.replay import Told, decide_again, difference
@@ -23,61 +24,47 @@ CALLS: Final = frozenset(
 """Calls that are no events and may be refused."""
 
 
-class Verdicts:
-    """What the pure machine says again."""
+class Verdicts(Check):
+    """What the pure machine says again. A decision follows from its own record alone."""
 
-    events = DECIDED
-
-    def see(self, seen: Seen) -> Found:
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
         """A decision."""
-        if seen.facts is None:
-            return
         record, trigger = seen.record, seen.record["trigger"]
         if seen.event == "refused" and (trigger not in _EVENTS or _is_by_hand(record)):
-            wrong = _call_difference(record, seen.facts)
+            wrong = _call_difference(record, facts)
         else:
             source = _STATES.get(record["source"]) or TrainerState(record["source"])
             event = _EVENTS.get(trigger) or TrainerEvent(trigger)
-            wrong = difference(decide_again(source, event, seen.facts), _told(seen))
+            wrong = difference(decide_again(source, event, facts), _told(seen))
         if wrong:
-            yield Kind.VERDICT, f"{trigger}: {wrong}"
+            found.say(Kind.VERDICT, f"{trigger}: {wrong}")
         elif seen.event == "refused" and record["remedy"] != _remedy(record["verdicts"]):
-            yield Kind.VERDICT, f"{trigger}: the remedy is not that of the verdicts that fail"
-
-    def end(self) -> Found:
-        """Decisions need no end."""
-        yield from ()
-
-    def forget(self) -> None:
-        """A decision follows from its own record alone."""
+            found.say(Kind.VERDICT, f"{trigger}: the remedy is not that of the verdicts that fail")
 
 
 def _told(seen: Seen) -> Told:
     record = seen.record
-    verdicts = tuple(
-        [(one["name"], one["holds"], one.get("because", ""), one.get("remedy", "")) for one in record["verdicts"]]
-    )
+    verdicts = tuple([(one.name, one.holds, one.because or "", one.remedy or "") for one in record["verdicts"]])
     reads = record.get("decision") if seen.event == "began" else None
     if isinstance(reads, list):  # version 1 tells each of them
         reads = Counter(one["source"] or "none" for one in reads)
     return Told(seen.event, record["edge"], record["target"], verdicts, reads, record["rank"])
 
 
-def _remedy(verdicts: list[dict[str, Any]]) -> str:
-    told = (one.get("remedy", "") for one in verdicts if not one["holds"])
-    return "; ".join(dict.fromkeys(one for one in told if one))
+def _remedy(verdicts: list[ToldVerdict]) -> str:
+    return "; ".join(dict.fromkeys(str(one.remedy) for one in verdicts if not one.holds and one.remedy))
 
 
 def _is_by_hand(record: Mapping[str, Any]) -> bool:
     verdicts = record["verdicts"]
-    return record["edge"] == "" and len(verdicts) == 1 and verdicts[0]["name"] in _BY_HAND
+    return record["edge"] == "" and len(verdicts) == 1 and verdicts[0].name in _BY_HAND
 
 
 def _call_difference(record: Mapping[str, Any], facts: Facts) -> str:
     """A call that is no event: what it was asked with is not on the record, so only what facts say can be compared."""
     if record["trigger"] not in CALLS | _EVENTS.keys():
         return "there is no such call"
-    failed = {one["name"] for one in record["verdicts"] if not one["holds"]}
+    failed = {one.name for one in record["verdicts"] if not one.holds}
     if not failed:
         return "it is refused, and no verdict fails"
     is_faulted = record["source"] == TrainerState.FAULTED

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from lifecycle.audit import notes
-from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
+from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
 from lifecycle.auditing.tags import BACKUPS, own, prefix_in
 from states import FROZEN_BASE, Effect, Facts, TrainerEvent, TrainerState, adapter_group
 from states.replay import EDGES
@@ -37,10 +37,8 @@ _KINDS: Final = {
 _Held = Mapping[str, Mapping[str, int]]
 
 
-class Ends:
+class Ends(Check):
     """Compares the end of each transition with the facts that it was decided on."""
-
-    events = EVERY
 
     def __init__(self) -> None:
         self._facts: Facts | None = None
@@ -49,124 +47,122 @@ class Ends:
         self._prefix: str | None = None
         self._gone: int | None = None
 
-    def see(self, seen: Seen) -> Found:
-        """Facts, or an end."""
-        record = seen.record
-        if seen.facts is not None:
-            self._facts = seen.facts
-            yield from self._to_resume(record, seen.facts)
-        elif seen.event in {"moved", "failed"}:
-            yield from _kinds(record)
-            if seen.event == "moved" and self._facts is not None:
-                yield from self._done(record, self._facts)
-            self._hold(record)
-        elif record.get("note") == notes.PLACED:
-            self._awake = self._gone = None
-        elif seen.event == "opened" and not record.get("continues"):
+    def looks(self) -> Mapping[str, Look]:
+        """An end, and what changes with what it is compared."""
+        return {"opened": self._opened, "moved": self._ended, "failed": self._ended, "noted": self._noted}
+
+    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        if not seen.record.get("continues"):
             self.forget()
 
-    def _hold(self, record: Mapping[str, Any]) -> None:
+    def _noted(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        if seen.record["note"] == notes.PLACED:
+            self._awake = self._gone = None
+
+    def _ended(self, seen: Seen, found: Found) -> None:
+        record = seen.record
+        _look_at_kinds(record, found)
+        if seen.event == "moved" and self._facts is not None:
+            self._done(record, self._facts, found)
         self._held, self._gone = record["held"], None
         if record["target"] == TrainerState.AWAKE:
             self._awake = record["held"]
-        self._prefix = self._prefix or prefix_in(record)
+        if self._prefix is None:
+            self._prefix = prefix_in(record)
 
-    def _to_resume(self, record: Mapping[str, Any], facts: Facts) -> Found:
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
         """What is not on the device, of what is when the trainer is awake, has to be resumed."""
-        if (
-            self._held is None
-            or self._awake is None
-            or self._prefix is None
-            or record["source"] == TrainerState.FAULTED
-        ):
+        self._facts = facts
+        if self._awake is None or self._prefix is None or self._held is None:
+            return
+        if seen.record["source"] == TrainerState.FAULTED:
             return
         if self._gone is None:
             awake, now = (own(one, "device", self._prefix) for one in (self._awake, self._held))
             self._gone = sum(awake.values()) - sum(now.values())
         if facts.resume_need_bytes != self._gone:
-            yield Kind.FACTS, f"{facts.resume_need_bytes} bytes have to be resumed, {self._gone} are not on the device"
+            told = f"{facts.resume_need_bytes} bytes have to be resumed, {self._gone} are not on the device"
+            found.say(Kind.FACTS, told)
 
-    def _done(self, record: Mapping[str, Any], facts: Facts) -> Found:
+    def _done(self, record: Mapping[str, Any], facts: Facts, found: Found) -> None:
         trigger, details = record["trigger"], record["details"]
         if trigger == _E.RECONCILE_ADAPTERS:
-            yield from _reconciled(details, facts)
+            _look_at_reconciled(details, facts, found)
         elif trigger == _E.TRAINED:
             told = {*details["versions"]}
             wanted = {*facts.touched} - ({FROZEN_BASE} - told)
             if told != wanted:
-                yield Kind.EFFECTS, f"versions are told of {_named(told)}, the step touches {_named(wanted)}"
+                found.say(Kind.EFFECTS, f"versions are told of {_named(told)}, the step touches {_named(wanted)}")
         elif trigger == _E.SLEEP and _is_twice(details["paused"]):
-            yield Kind.EFFECTS, "a tag was paused twice"
+            found.say(Kind.EFFECTS, "a tag was paused twice")
         elif trigger == _E.OFFLOAD and self._held is not None:
-            yield from _offloaded(record, facts, self._held)
+            _look_at_offloaded(record, facts, self._held, found)
         elif trigger == _E.WAKE_UP and self._held is not None:
-            yield from _woken(record, facts, self._held)
+            _look_at_woken(record, facts, self._held, found)
         copied = record["moved"].get("snapshot", 0)
         if details.get("backed_up_bytes", copied) != copied:
-            yield Kind.EFFECTS, f"{details['backed_up_bytes']} bytes were backed up, and {copied} copied"
+            found.say(Kind.EFFECTS, f"{details['backed_up_bytes']} bytes were backed up, and {copied} copied")
         if trigger in {_E.SLEEP, _E.TRAINED, _E.BEGIN_STEP} and copied > facts.copy_need_bytes:
-            yield Kind.BYTES, f"{copied} bytes were copied, and {facts.copy_need_bytes} were needed"
-
-    def end(self) -> Found:
-        """Any end may be the last."""
-        yield from ()
+            found.say(Kind.BYTES, f"{copied} bytes were copied, and {facts.copy_need_bytes} were needed")
 
     def forget(self) -> None:
         """Ends are compared with the next facts."""
         self._facts = self._held = self._awake = self._prefix = self._gone = None
 
 
-def _kinds(record: Mapping[str, Any]) -> Found:
+def _look_at_kinds(record: Mapping[str, Any], found: Found) -> None:
     allowed = _KINDS.get((record["source"], record["trigger"], record["edge"]))
     if allowed is None:
         return
     other = record["moved"].keys() - allowed
     if other:
-        yield Kind.BYTES, f"bytes of {_named(other)} were moved, which {record['trigger']}/{record['edge']} does not do"
+        found.say(
+            Kind.BYTES, f"bytes of {_named(other)} were moved, which {record['trigger']}/{record['edge']} does not do"
+        )
 
 
-def _reconciled(details: Mapping[str, Any], facts: Facts) -> Found:
+def _look_at_reconciled(details: Mapping[str, Any], facts: Facts, found: Found) -> None:
     loaded, retired = details["loaded"], details["retired"]
     left = {one["name"] if isinstance(one, dict) else one for one in details.get("failed", ())}
     if loaded != [one for one in facts.to_load if one in loaded] or {*loaded} | left != {*facts.to_load} | left:
-        yield Kind.EFFECTS, f"{_named(loaded)} were loaded, {_named(facts.to_load)} were to be"
+        found.say(Kind.EFFECTS, f"{_named(loaded)} were loaded, {_named(facts.to_load)} were to be")
     if _is_twice(retired) or {*retired} | left != {*facts.to_retire} | left:
-        yield Kind.EFFECTS, f"{_named(retired)} were retired, {_named(facts.to_retire)} were to be"
+        found.say(Kind.EFFECTS, f"{_named(retired)} were retired, {_named(facts.to_retire)} were to be")
     told = details["versions"].keys()
     if told != {adapter_group(one) for one in loaded}:
-        yield Kind.EFFECTS, f"versions are told of {_named(told)}, loaded were {_named(loaded)}"
+        found.say(Kind.EFFECTS, f"versions are told of {_named(told)}, loaded were {_named(loaded)}")
     if not {*details["dropped_gradients_of"]} <= {*facts.accumulated}:
-        yield Kind.EFFECTS, "gradients were dropped that were not accumulated"
+        found.say(Kind.EFFECTS, "gradients were dropped that were not accumulated")
 
 
-def _offloaded(record: Mapping[str, Any], facts: Facts, before: _Held) -> Found:
+def _look_at_offloaded(record: Mapping[str, Any], facts: Facts, before: _Held, found: Found) -> None:
     paused, held = record["details"]["paused"], record["held"]
     if _is_twice(paused) or len(paused) != facts.active_tags:
-        yield Kind.EFFECTS, f"{len(paused)} tag(s) were paused, {facts.active_tags} were active"
-    yield from _summed(record, "backup", (before.get("device", {}).get(tag, 0) for tag in paused if _has(held, tag)))
+        found.say(Kind.EFFECTS, f"{len(paused)} tag(s) were paused, {facts.active_tags} were active")
+    _compare_sum(record, "backup", found, (before.get("device", {}).get(tag, 0) for tag in paused if _has(held, tag)))
     for place, need in (("saver_host", facts.backup_need_bytes), ("saver_disk", facts.disk_need_bytes)):
         grown = sum(held.get(place, {}).get(tag, 0) - before.get(place, {}).get(tag, 0) for tag in paused)
         if grown != need:
-            yield Kind.BYTES, f"{place} holds {grown} bytes more, {need} were needed"
+            found.say(Kind.BYTES, f"{place} holds {grown} bytes more, {need} were needed")
 
 
-def _woken(record: Mapping[str, Any], facts: Facts, before: _Held) -> Found:
+def _look_at_woken(record: Mapping[str, Any], facts: Facts, before: _Held, found: Found) -> None:
     details, held = record["details"], record["held"].get("device", {})
     resumed, scratch = details["resumed"], details["resumed_scratch"]
     if _is_twice(resumed) or len(resumed) != facts.paused_tags:
-        yield Kind.EFFECTS, f"{len(resumed)} tag(s) were resumed, {facts.paused_tags} were paused"
+        found.say(Kind.EFFECTS, f"{len(resumed)} tag(s) were resumed, {facts.paused_tags} were paused")
     if _is_twice(scratch) or bool(scratch) > facts.scratch_paused:
-        yield Kind.EFFECTS, f"{_named(scratch)} were resumed, and were not paused or stand there twice"
-    yield from _summed(record, "restore", (held.get(tag, 0) for tag in resumed if _has(before, tag)))
+        found.say(Kind.EFFECTS, f"{_named(scratch)} were resumed, and were not paused or stand there twice")
+    _compare_sum(record, "restore", found, (held.get(tag, 0) for tag in resumed if _has(before, tag)))
     taken = sum(held.get(tag, 0) for tag in (*resumed, *scratch))
     if taken != facts.resume_need_bytes:
-        yield Kind.BYTES, f"{taken} bytes were resumed, {facts.resume_need_bytes} were needed"
+        found.say(Kind.BYTES, f"{taken} bytes were resumed, {facts.resume_need_bytes} were needed")
 
 
-def _summed(record: Mapping[str, Any], kind: str, sizes: Iterable[int]) -> Found:
+def _compare_sum(record: Mapping[str, Any], kind: str, found: Found, sizes: Iterable[int]) -> None:
     total, told = sum(sizes), record["moved"].get(kind, 0)
     if total != told:
-        yield Kind.BYTES, f"{told} bytes of {kind} were moved, the tags that were have {total}"
+        found.say(Kind.BYTES, f"{told} bytes of {kind} were moved, the tags that were have {total}")
 
 
 def _has(held: _Held, tag: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
+from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
 from states import EngineFacts, Facts, TrainerEvent
 
 _OUTCOME: Final = frozenset(
@@ -13,10 +13,8 @@ _OUTCOME: Final = frozenset(
 )
 
 
-class Engines:
+class Engines(Check):
     """Follows what each engine has acknowledged in a session whose beginning is on the record."""
-
-    events = EVERY - {"noted"}
 
     def __init__(self) -> None:
         self._held: dict[str, dict[str, int]] = {}
@@ -24,38 +22,47 @@ class Engines:
         self._facts: Facts | None = None
         self._is_from_start = False
 
-    def see(self, seen: Seen) -> Found:
-        """What engines say, and what was sent to them."""
-        record = seen.record
-        if seen.event == "opened":
-            if not record.get("continues"):
-                self.forget()
-        elif seen.facts is not None:
-            self._is_from_start |= record["transition"] == 1
-            self._facts = seen.facts
-            for engine in seen.facts.engines:
-                yield from self._holds(engine, seen.facts)
-        elif seen.event in {"moved", "failed"} and record["trigger"] == TrainerEvent.UPDATE_WEIGHTS:
-            told = record["details"].get("engines", {}) if seen.event == "moved" else record.get("engines", {})
-            outcomes = told if isinstance(told, dict) else {}
-            yield from self._sent(outcomes, is_whole=seen.event == "moved")
-            moved = sum(one.get("moved_bytes", 0) for one in outcomes.values())
-            if moved != record["moved"].get("sync", 0):
-                yield Kind.EFFECTS, f"engines were sent {moved} bytes, moved were {record['moved'].get('sync', 0)}"
+    def looks(self) -> Mapping[str, Look]:
+        """A session, and what was sent to engines."""
+        return {"opened": self._opened, "moved": self._ended, "failed": self._ended}
 
-    def _holds(self, engine: EngineFacts, facts: Facts) -> Found:
-        if engine.unknown or engine.fenced:
+    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        if not seen.record.get("continues"):
+            self.forget()
+
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
+        """What engines say that they hold."""
+        if seen.record["transition"] == 1:
+            self._is_from_start = True
+        self._facts = facts
+        for engine in facts.engines:
+            if not engine.unknown and not engine.fenced:
+                self._compare(engine, facts, found)
+
+    def _ended(self, seen: Seen, found: Found) -> None:
+        record = seen.record
+        if record["trigger"] != TrainerEvent.UPDATE_WEIGHTS:
             return
-        is_known = self._is_from_start or engine.name in self._held
-        held, stale = self._held.get(engine.name, {}), frozenset(engine.stale)
-        others = {one.group: one.version for one in facts.contents if held.get(one.group) != one.version}
-        unsent = {group: version for group, version in others.items() if group not in stale}
+        told = record["details"].get("engines", {}) if seen.event == "moved" else record.get("engines", {})
+        outcomes = told if isinstance(told, dict) else {}
+        self._sent(outcomes, found, is_whole=seen.event == "moved")
+        moved = sum([one.get("moved_bytes", 0) for one in outcomes.values()])
+        if moved != record["moved"].get("sync", 0):
+            found.say(Kind.EFFECTS, f"engines were sent {moved} bytes, moved were {record['moved'].get('sync', 0)}")
+
+    def _compare(self, engine: EngineFacts, facts: Facts, found: Found) -> None:
+        held = self._held.get(engine.name)
+        is_known = self._is_from_start or held is not None
+        held = held or {}
+        others = [one for one in facts.contents if held.get(one.group) != one.version]
+        stale = frozenset(engine.stale) if others else ()
+        unsent = {one.group: one.version for one in others if one.group not in stale}
         for group, version in unsent.items() if is_known else ():
             was = f"it was sent {held[group]}" if group in held else "which it was never sent"
-            yield Kind.ENGINE, f"{engine.name} serves {group} in version {version}, {was}"
+            found.say(Kind.ENGINE, f"{engine.name} serves {group} in version {version}, {was}")
         self._held[engine.name] = held | unsent if unsent else held
 
-    def _sent(self, told: dict[str, Any], *, is_whole: bool) -> Found:
+    def _sent(self, told: dict[str, Any], found: Found, *, is_whole: bool) -> None:
         facts = self._facts
         if facts is None:
             return
@@ -64,17 +71,17 @@ class Engines:
         for name, outcome in told.items():
             engine = asked.get(name)
             if engine is None:
-                yield Kind.ENGINE, f"{name} was sent something, and was not asked what it holds"
+                found.say(Kind.ENGINE, f"{name} was sent something, and was not asked what it holds")
                 continue
             for problem in _groups(outcome, engine, versions):
-                yield Kind.ENGINE, f"{name} {problem}"
+                found.say(Kind.ENGINE, f"{name} {problem}")
             for problem in (*_form(name, outcome), *self._instance(engine, outcome, len(versions))):
-                yield Kind.EFFECTS, f"{name}: {problem}"
+                found.say(Kind.EFFECTS, f"{name}: {problem}")
             if outcome["committed"]:
                 self._held[name] = versions  # one for all engines: of thousands of groups there is one list
         left = sorted(one.name for one in facts.engines if (one.stale or one.extra) and one.name not in told)
         if is_whole and left:
-            yield Kind.ENGINE, f"nothing is told of what was sent to {', '.join(left)}"
+            found.say(Kind.ENGINE, f"nothing is told of what was sent to {', '.join(left)}")
 
     def _instance(self, engine: EngineFacts, outcome: Mapping[str, Any], groups: int) -> Iterator[str]:
         """Another instance than the one that was confirmed last lacks everything."""
@@ -83,10 +90,6 @@ class Engines:
             yield f"{instance} was sent {list(engine.stale)}, {known} was confirmed"
         if outcome["committed"]:
             self._instances[engine.name] = instance
-
-    def end(self) -> Found:
-        """Engines need no end."""
-        yield from ()
 
     def forget(self) -> None:
         """What engines say next is believed."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from lifecycle.audit import notes
-from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
-from states import ACTOR, FROZEN_BASE, ContentFacts, Facts, TrainerEvent, TrainerState, adapter_group
+from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
+from states import ACTOR, FROZEN_BASE, Facts, TrainerEvent, TrainerState, adapter_group
 from states.guards_snapshots import SnapshotCall
 
 _RENUMBERS: Final = frozenset({notes.ADOPTED, notes.JOINED})
@@ -17,10 +17,8 @@ _STILL: Final = frozenset({TrainerEvent.OFFLOAD, TrainerEvent.WAKE_UP, TrainerEv
 _Copies = dict[str, dict[str, int]]
 
 
-class Kept:
+class Kept(Check):
     """Follows the versions in named copies, by tag and group, and that of the base file."""
-
-    events = EVERY
 
     def __init__(self) -> None:
         self._copies: _Copies | None = None
@@ -29,47 +27,52 @@ class Kept:
         self._file: tuple[int | None] | None = None
         self._facts: Facts | None = None
 
-    def see(self, seen: Seen) -> Found:
-        """Facts, or what writes copies."""
-        record, facts = seen.record, seen.facts
-        if facts is not None:
-            if self._facts is None or facts.contents is not self._facts.contents or self._copies is None:
-                copies = _copies_of(facts)
-                yield from self._compared(facts, copies)
-                self._copies = copies
-                self._borrowed = {one.group: one.borrowed for one in facts.contents}
-                base = facts.content(FROZEN_BASE)
-                self._file = None if base is None else (base.file,)
-            self._facts, self._unknown = facts, set()
-        elif seen.event == "noted":
-            yield from self._noted(record)
-        elif seen.event == "failed":
-            if record["target"] == TrainerState.FAULTED:
-                self.forget()
-        elif seen.event == "moved" and self._facts is not None:
-            self._ended(record, self._facts)
-        elif seen.event == "opened" and not record.get("continues"):
+    def looks(self) -> Mapping[str, Look]:
+        """What writes copies."""
+        return {"opened": self._opened, "moved": self._ended, "failed": self._failed, "noted": self._noted}
+
+    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        if not seen.record.get("continues"):
             self.forget()
 
-    def _compared(self, facts: Facts, copies: _Copies) -> Found:
-        groups = {one.group for one in facts.contents}
-        for tag in () if self._copies is None else (copies.keys() | self._copies.keys()) - self._unknown:
-            known = {group: one for group, one in (self._copies or {}).get(tag, {}).items() if group in groups}
-            told = copies.get(tag, {})
-            if told != known:
-                named = sorted(group for group in told.keys() | known.keys() if told.get(group) != known.get(group))
-                yield Kind.FACTS, f'the "{tag}" copy holds other versions of {", ".join(named[:3])}; nothing wrote it'
+    def _failed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        if seen.record["target"] == TrainerState.FAULTED:
+            self.forget()
+
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:  # noqa: ARG002 - as every look
+        """The copies that facts name."""
+        if self._facts is None or facts.contents is not self._facts.contents or self._copies is None:
+            copies = _copies_of(facts)
+            self._compare(facts, copies, found)
+            self._copies = copies
+            self._borrowed = {one.group: one.borrowed for one in facts.contents}
+            base = facts.content(FROZEN_BASE)
+            self._file = None if base is None else (base.file,)
+        self._facts = facts
+        if self._unknown:
+            self._unknown = set()
+
+    def _compare(self, facts: Facts, copies: _Copies, found: Found) -> None:
+        if self._copies:
+            groups = {one.group for one in facts.contents}
+            for tag in (copies.keys() | self._copies.keys()) - self._unknown:
+                known = {group: one for group, one in self._copies.get(tag, {}).items() if group in groups}
+                _compare_tag(tag, known, copies.get(tag, {}), found)
+        elif self._copies is not None:
+            for tag in copies.keys() - self._unknown:
+                _compare_tag(tag, {}, copies[tag], found)
         for one in facts.contents:
-            yield from self._of_group(one)
+            if self._borrowed is not None and self._borrowed.get(one.group, one.borrowed) != one.borrowed:
+                was = self._borrowed[one.group]
+                found.say(Kind.FACTS, f"{one.group} is borrowed by {one.borrowed}, and was by {was}")
+            if one.group == FROZEN_BASE and self._file not in (None, (one.file,)):
+                found.say(Kind.FACTS, f"the base file holds version {one.file}, and nobody has written it")
 
-    def _of_group(self, one: ContentFacts) -> Found:
-        if self._borrowed is not None and self._borrowed.get(one.group, one.borrowed) != one.borrowed:
-            yield Kind.FACTS, f"{one.group} is borrowed by {one.borrowed}, and was by {self._borrowed[one.group]}"
-        if one.group == FROZEN_BASE and self._file not in (None, (one.file,)):
-            yield Kind.FACTS, f"the base file holds version {one.file}, and nobody has written it"
-
-    def _ended(self, record: Mapping[str, Any], facts: Facts) -> None:
+    def _ended(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        record, facts = seen.record, self._facts
         trigger = record["trigger"]
+        if facts is None:
+            return
         is_loaded = trigger == TrainerEvent.TRAINED and FROZEN_BASE in facts.touched
         if is_loaded or "base-file-write" in record["moved"]:  # of the same content there may be a file already
             self._file = None
@@ -86,7 +89,8 @@ class Kept:
         elif trigger == TrainerEvent.RECOVER:
             self.forget()
 
-    def _noted(self, record: Mapping[str, Any]) -> Found:
+    def _noted(self, seen: Seen, found: Found) -> None:
+        record = seen.record
         note = record["note"]
         if note in _RENUMBERS:
             self.forget()
@@ -96,23 +100,27 @@ class Kept:
         elif note in notes.COPIED:
             self._borrowed = None
             if note == SnapshotCall.RELEASE and (record["bytes"] or any(record["versions"].values())):
-                yield Kind.FACTS, f"{note} has copied something"
+                found.say(Kind.FACTS, f"{note} has copied something")
             if self._copies is not None:
                 held, tag = self._copies.setdefault(record["tag"], {}), record["tag"]
                 for group, version in record["versions"].items():
                     if tag not in self._unknown and held.get(group) == version:
-                        yield Kind.FACTS, f'{note} changed {group} in "{tag}" to {version}, in which it was before'
+                        told = f'{note} changed {group} in "{tag}" to {version}, in which it was before'
+                        found.say(Kind.FACTS, told)
                     held[group] = version
                 self._copies[tag] = {group: one for group, one in held.items() if one is not None}
-
-    def end(self) -> Found:
-        """Copies may stay."""
-        yield from ()
 
     def forget(self) -> None:
         """The copies of the next facts are believed."""
         self._copies = self._borrowed = self._file = self._facts = None
         self._unknown = set()
+
+
+def _compare_tag(tag: str, known: Mapping[str, int], told: Mapping[str, int], found: Found) -> None:
+    if told != known:
+        unlike = sorted(group for group in told.keys() | known.keys() if told.get(group) != known.get(group))
+        named = ", ".join(unlike[:3])
+        found.say(Kind.FACTS, f'the "{tag}" copy holds other versions of {named}; nothing wrote it')
 
 
 def _copies_of(facts: Facts) -> _Copies:

@@ -1,11 +1,11 @@
-"""What an audit can find."""
+"""What an audit can find, and what looks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from states import Facts
 
@@ -60,8 +60,15 @@ DECIDED: Final = frozenset({"began", "refused", "unchanged"})
 ENDED: Final = frozenset({"moved", "failed"})
 EVERY: Final = DECIDED | ENDED | {"opened", "noted"}
 
-Found = Iterable[tuple[Kind, str]]
-"""What a check finds at a record."""
+
+class Found(list[tuple[Kind, str]]):
+    """What checks find at one record. Nearly always nothing, so it is handed to them and not made by each."""
+
+    __slots__ = ()
+
+    def say(self, kind: Kind, message: str) -> None:
+        """One thing more."""
+        self.append((kind, message))
 
 
 @dataclass(slots=True)
@@ -71,28 +78,31 @@ class Seen:
     Attributes:
         record: all its keys, with whole facts.
         event: its name without ``lifecycle.``.
-        facts: those of ``began``, ``refused`` and ``unchanged``, None elsewhere.
+        changed: names of the facts that are others than in the record before that told some. A check that has
+            forgotten what stood there looks at all of them.
     """
 
     record: dict[str, Any]
     event: str
-    facts: Facts | None
+    changed: Collection[str] = ()
 
 
-class Check(Protocol):
-    """Looks for violations of a kind, record by record.
+Look = Callable[[Seen, Found], None]
+"""Looks at the next record."""
 
-    Attributes:
-        events: the records that it looks at, by their event; others are not shown to it.
-    """
 
-    events: frozenset[str]
+class Check:
+    """Looks for violations of a kind, record by record."""
 
-    def see(self, seen: Seen) -> Found:
-        """What is wrong with the next record."""
+    def looks(self) -> Mapping[str, Look]:
+        """What looks at a record, by its event. Others are not shown to it."""
+        return {}
 
-    def end(self) -> Found:
-        """What is wrong when nothing follows in this session."""
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
+        """Look at the facts of ``began``, ``refused`` or ``unchanged``, after all looks at that record."""
+
+    def end(self, found: Found) -> None:
+        """Say what is wrong when nothing follows in this session. Most need no end."""
 
     def forget(self) -> None:
         """Something is missing before the next record: nothing is known of what went before."""

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from lifecycle.auditing.kinds import DECIDED, Found, Kind, Seen
-from states import OFFLOADED, LeaseFacts, Source
+from collections.abc import Mapping
+
+from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
+from states import OFFLOADED, Facts, LeaseFacts, Source
 
 
-class Leases:
+class Leases(Check):
     """Looks at the leases that facts name. Opening and closing one is no record."""
-
-    events = DECIDED | {"opened"}
 
     def __init__(self) -> None:
         self._open: tuple[LeaseFacts, ...] = ()
 
-    def see(self, seen: Seen) -> Found:
-        """The leases that are open."""
-        if seen.event == "opened" and not seen.record.get("continues"):
-            yield from self.end()
-        if seen.facts is None:
-            return
-        self._open = seen.facts.leases
-        gone = seen.record["source"] in OFFLOADED and not seen.facts.active_tags
-        unplaced = {one.group for one in seen.facts.contents if one.backup == "unplaced"} if gone else set()
-        for one in self._open if gone else ():
-            if one.source == Source.LIVE and not set(one.groups) <= unplaced:
-                yield Kind.LEASE, f"{one.describe()} still reads device memory that was given back"
+    def looks(self) -> Mapping[str, Look]:
+        """A session: those of the one before it are open no more."""
+        return {"opened": self._opened}
 
-    def end(self) -> Found:
-        """What is still open."""
+    def _opened(self, seen: Seen, found: Found) -> None:
+        if not seen.record.get("continues"):
+            self.end(found)
+
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
+        """The leases that are open."""
+        self._open = facts.leases
+        if not facts.leases or facts.active_tags or seen.record["source"] not in OFFLOADED:
+            return
+        unplaced = {one.group for one in facts.contents if one.backup == "unplaced"}
+        for one in facts.leases:
+            if one.source == Source.LIVE and not set(one.groups) <= unplaced:
+                found.say(Kind.LEASE, f"{one.describe()} still reads device memory that was given back")
+
+    def end(self, found: Found) -> None:
+        """Say what is still open."""
         for one in self._open:
-            yield Kind.LEASE, f"the lease of {one.describe()} over {one.source} is open in the last facts"
+            found.say(Kind.LEASE, f"the lease of {one.describe()} over {one.source} is open in the last facts")
         self._open = ()
 
     def forget(self) -> None:

@@ -9,14 +9,24 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import asdict, fields
 
 from lifecycle.audit.chain import SCHEMA
 from lifecycle.audit.expand import Expander
 from lifecycle.audit.read import raw_lines
-from lifecycle.audit.schema import KINDS
+from lifecycle.audit.schema import KINDS, NotedRecord, OpenedRecord, ToldVerdict
 
 _DECODE: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _CHECK: Final = msgspec.json.Decoder(type=Union[KINDS]).decode  # noqa: UP007 - of as many as there are
+_READ_TWICE: Final = (OpenedRecord, NotedRecord)
+"""Kinds that hold more than their types name, or of which more is asked than nearly ever stands there."""
+_EVENTS: Final = {
+    kind: (str(kind.__struct_config__.tag), [one.name for one in fields(kind) if one.default is UNSET])
+    for kind in KINDS
+    if kind not in _READ_TWICE
+}
+"""The event of the others, and the keys that may be missing."""
 
 
 @dataclass(slots=True)
@@ -27,7 +37,8 @@ class Line:
         file: where it stands.
         number: its number there, from 1.
         text: as it was written, without its end.
-        record: its keys, None where it is torn; with whole facts where what they are a change of was read.
+        record: its keys, None where it is torn; with whole facts where what they are a change of was read, and
+            verdicts as the schema has them.
         problem: why it is no record of the schema, empty when it is one.
     """
 
@@ -46,27 +57,46 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[Line]:
     """
     expander = Expander()
     for file, number, text in raw_lines(path):
-        try:
-            record = _DECODE(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            yield Line(file, number, text, None, "")
-            continue
-        problem = _problem(text, record)
-        if not problem:
+        record, problem = _read(text)
+        if record is not None and not problem:
             expander.expand(record)
         yield Line(file, number, text, record, problem)
 
 
-def _problem(text: bytes, record: dict[str, Any]) -> str:
-    """Why a line is no record of its schema. Of version 1 only what all of its records have is looked at."""
+def _read(text: bytes) -> tuple[dict[str, Any] | None, str]:
+    """The keys of a line, None where it is torn, and why it is no record of its schema.
+
+    Nearly every line is read once, as what it has to be. What is not is read again for what it is.
+    """
+    try:
+        read = _CHECK(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _read_as_it_is(text)
+    if type(read) in _READ_TWICE:
+        return _read_as_it_is(text)
+    record = asdict(read)
+    record["event"], optional = _EVENTS[type(read)]
+    for name in optional:
+        if record[name] is UNSET:
+            del record[name]
+    return record, ""
+
+
+def _read_as_it_is(text: bytes) -> tuple[dict[str, Any] | None, str]:
+    try:
+        record = _DECODE(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None, ""
     try:
         if record.get("schema") == SCHEMA:
             _CHECK(text)
-        else:
+        else:  # of version 1 only what all of its records have, and what is read of some, is looked at
             msgspec.convert(record, _Version1)
+            if "verdicts" in record:
+                record["verdicts"] = msgspec.convert(record["verdicts"], list[ToldVerdict])
     except msgspec.MsgspecError as error:
-        return str(error)
-    return ""
+        return record, str(error)
+    return record, ""
 
 
 class _Version1(msgspec.Struct, kw_only=True):

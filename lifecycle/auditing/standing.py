@@ -3,116 +3,116 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from operator import attrgetter
 from typing import Any, Final
 
 from lifecycle.audit import notes
-from lifecycle.auditing.kinds import EVERY, Found, Kind, Seen
+from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
 from states import ACTOR, Facts, TrainerEvent, TrainerState
 
 _CONFIGURED: Final = (
     "colocate", "lora", "offload_target", "with_ref", "with_teacher", "keep_old_actor", "strategy", "frozen_base",
 )  # fmt: skip
-_FOLLOWED: Final = (
-    *_CONFIGURED, "active_model", "accumulated", "step_open", "active_tags", "paused_tags", "scratch_paused", "touched",
+_FOLLOWED: Final = dict.fromkeys(
+    (*_CONFIGURED, "active_model", "accumulated", "step_open", "active_tags", "paused_tags", "scratch_paused",
+     "touched", "models")
 )  # fmt: skip
-_TAGS: Final = frozenset({"active_tags", "paused_tags", "scratch_paused"})
-_VALUES: Final = attrgetter(*_FOLLOWED)
+_TAGS: Final = ("active_tags", "paused_tags", "scratch_paused")
 _CLOSES: Final = frozenset({notes.ABORTED, notes.ACCUMULATED})
 
 
-class Standing:
+class Standing(Check):
     """Follows the facts that only an event or a call changes."""
-
-    events = EVERY
 
     def __init__(self) -> None:
         self._known: dict[str, object] = {}
+        self._open: dict[str, None] = dict.fromkeys(_FOLLOWED)
         self._facts: Facts | None = None
 
-    def see(self, seen: Seen) -> Found:
-        """Facts, or what changes them."""
-        record = seen.record
-        if seen.facts is not None:
-            yield from self._told(seen.facts)
-            self._facts = seen.facts
-        elif seen.event == "moved":
-            self._moved(record)
-        elif seen.event == "failed":
-            self._let_go({"models"} if record["target"] != TrainerState.FAULTED else self._known.keys())
-        elif seen.event == "noted":
-            if record["note"] in _CLOSES and self._known.get("step_open") is False:
-                yield Kind.FACTS, f"{record['note']}, and none was open"
-            self._noted(record)
-        elif not record.get("continues"):
+    def looks(self) -> Mapping[str, Look]:
+        """What changes facts."""
+        return {"opened": self._opened, "moved": self._moved, "failed": self._failed, "noted": self._noted}
+
+    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        if not seen.record.get("continues"):
             self.forget()
 
-    def _told(self, facts: Facts) -> Found:
-        told = dict(zip(_FOLLOWED, _VALUES(facts), strict=True))
-        told["models"] = _kept(facts)
-        if not self._known.items() <= told.items():  # at once: they nearly always are what they were
-            for name, known in self._known.items():
-                if told[name] != known:
-                    yield Kind.FACTS, f"{name} is {told[name]}, by the records before it {known}"
-        self._known = told
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
+        """Facts that are others than in the record before, and those that have to be."""
+        known, opened = self._known, self._open
+        self._facts, self._open = facts, {}
+        for name in (*filter(_FOLLOWED.__contains__, seen.changed), *opened):
+            told = _kept(facts) if name == "models" else getattr(facts, name)
+            if name in known and known[name] != told:
+                found.say(Kind.FACTS, f"{name} is {told}, by the records before it {known[name]}")
+            known[name] = told
         if not facts.step_open:
-            self._let_go({"touched"})
+            self._let_go(("touched",))
 
-    def _moved(self, record: Mapping[str, Any]) -> None:
-        trigger, facts = record["trigger"], self._facts
+    def _failed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        self._let_go(("models",) if seen.record["target"] != TrainerState.FAULTED else self._known)
+
+    def _moved(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+        record, facts = seen.record, self._facts
+        trigger = record["trigger"]
         if facts is None or trigger == TrainerEvent.RECOVER:
-            self._let_go({*self._known} - {*_CONFIGURED})
+            self._let_go([name for name in self._known if name not in _CONFIGURED])
         elif trigger == TrainerEvent.BEGIN_STEP:
-            self._known |= {"step_open": True, "touched": facts.touched}
+            self._becomes(step_open=True, touched=facts.touched)
         elif trigger == TrainerEvent.TRAINED:
             self._closed(tuple(one for one in facts.accumulated if one not in facts.touched))
         elif trigger == TrainerEvent.SWITCH_MODEL:
-            self._known["active_model"] = facts.switch_target
-            self._let_go({"models"})
+            self._becomes(active_model=facts.switch_target)
+            self._let_go(("models",))
         elif trigger == TrainerEvent.RECONCILE_ADAPTERS:
             dropped = record["details"].get("dropped_gradients_of", ())
-            self._known["accumulated"] = tuple(one for one in facts.accumulated if one not in dropped)
+            self._becomes(accumulated=tuple([one for one in facts.accumulated if one not in dropped]))
         else:
             self._paused(trigger, record["details"], facts)
 
     def _closed(self, accumulated: tuple[str, ...]) -> None:
-        self._known |= {"step_open": False, "accumulated": accumulated}
-        self._let_go({"touched"})
+        self._becomes(step_open=False, accumulated=accumulated)
+        self._let_go(("touched",))
 
     def _paused(self, trigger: str, details: Mapping[str, Any], facts: Facts) -> None:
         every = facts.active_tags + facts.paused_tags
         if trigger == TrainerEvent.SLEEP:
-            self._known["scratch_paused"] = bool(details.get("paused")) or facts.scratch_paused
+            self._becomes(scratch_paused=bool(details.get("paused")) or facts.scratch_paused)
         elif trigger == TrainerEvent.OFFLOAD:
-            self._known |= {"active_tags": 0, "paused_tags": every}
+            self._becomes(active_tags=0, paused_tags=every)
         elif trigger == TrainerEvent.WAKE_UP:
-            self._known |= {"active_tags": every, "paused_tags": 0, "scratch_paused": False}
+            self._becomes(active_tags=every, paused_tags=0, scratch_paused=False)
 
-    def _noted(self, record: Mapping[str, Any]) -> None:
+    def _noted(self, seen: Seen, found: Found) -> None:
+        record = seen.record
         note = record["note"]
+        if note in _CLOSES and self._known.get("step_open") is False:
+            found.say(Kind.FACTS, f"{note}, and none was open")
         if note == notes.ABORTED:
-            self._known["step_open"] = False
-            self._let_go({"touched"})
+            self._becomes(step_open=False)
+            self._let_go(("touched",))
         elif note == notes.ACCUMULATED:
             self._closed(tuple(record.get("groups", ())))
         elif note in notes.COPIED:
-            self._let_go({"models"})
+            self._let_go(("models",))
         elif note == notes.PLACED:
             self._let_go(_TAGS)
         elif note == notes.JOINED:
             self.forget()
 
+    def _becomes(self, **facts: object) -> None:
+        """What the next record has to tell."""
+        self._known.update(facts)
+        self._open.update(dict.fromkeys(facts))
+
     def _let_go(self, names: Iterable[str]) -> None:
+        """The next record may tell anything of these."""
         for name in tuple(names):
             self._known.pop(name, None)
-
-    def end(self) -> Found:
-        """Anything may stand at the end."""
-        yield from ()
+            self._open[name] = None
 
     def forget(self) -> None:
         """The next facts are believed."""
-        self._known, self._facts = {}, None
+        self._known, self._facts, self._open = {}, None, dict.fromkeys(_FOLLOWED)
 
 
 def _kept(facts: Facts) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lifecycle.auditing.engines import Engines
-from lifecycle.auditing.kinds import Seen
+from lifecycle.auditing.kinds import Found, Seen
 from states import ContentFacts, EngineFacts, Facts
 
 ENGINES = ("E0", "E1", "E2")
@@ -23,7 +23,9 @@ class Pushes:
         contents = tuple(ContentFacts(one, version=version) for one in GROUPS)
         engines = tuple(EngineFacts(one, stale=stale) for one in ENGINES)
         facts = Facts(contents=contents, engines=engines)
-        return [told for _, told in self.check.see(Seen({"transition": self.transitions}, "began", facts))]
+        found = Found()
+        self.check.facts(Seen({"transition": self.transitions}, "began"), facts, found)
+        return [told for _, told in found]
 
     def pushed(self, version: int) -> list[str]:
         """They lack everything, and get it."""
@@ -32,7 +34,9 @@ class Pushes:
         told = {"committed": True, "sent": [*GROUPS], "unloaded": [], "moved_bytes": 1, "instance_id": "i", "error": ""}
         engines = {one: {"engine": one, "verified": verified, **told} for one in ENGINES}
         record = {"trigger": "update_weights", "details": {"engines": engines}, "moved": {"sync": len(ENGINES)}}
-        return found + [told for _, told in self.check.see(Seen(record, "moved", None))]
+        sent = Found()
+        self.check.looks()["moved"](Seen(record, "moved"), sent)
+        return found + [told for _, told in sent]
 
 
 def test_an_engine_is_current_in_what_it_was_sent_last_and_in_nothing_else() -> None:

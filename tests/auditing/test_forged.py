@@ -112,7 +112,8 @@ def test_without_a_check_forgeries_are_silent(
     check: type[object], leaf: str, good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The forger finds what an audit leaves out: each of these is looked at nowhere else."""
-    monkeypatch.setattr(check, "see", lambda *_: iter(()))
+    monkeypatch.setattr(check, "looks", lambda _: {})
+    monkeypatch.setattr(check, "facts", lambda *_: None)
     forger = Forger(records_of(good), tmp_path / "forged.jsonl", each=3)
 
     of_leaf = [one for one in forger.forgeries() if one.leaf == leaf]

@@ -193,12 +193,13 @@ def _own_versions(content: ContentFacts) -> frozenset[int]:
     return frozenset(version for _, version in content.copies)
 
 
-_right_candidates = sources._candidates
+_right_read = sources._decide_read
 
 
-def _whatever_is_live(content: ContentFacts, *, prefers_saver: bool) -> list[tuple[Source, str, str]]:
-    live = [(Source.LIVE, "", "it is live")] if content.live is not None else []
-    return live + _right_candidates(content, prefers_saver=prefers_saver)
+def _whatever_is_live(content: ContentFacts, *, prefers_saver: bool) -> Read:
+    if content.live is not None and not content.unreadable:
+        return Read(content.group, Source.LIVE, content.version, because="it is live")
+    return _right_read(content, prefers_saver=prefers_saver)
 
 
 def _overwritten_by_a_copy(facts: Facts) -> tuple[str, ...]:
@@ -231,7 +232,7 @@ RULES: Final[dict[str, tuple[list[tuple[object, str, object]], Setting, str]]] =
         [(ContentFacts, "fresh_copies", lambda self: tuple(tag for tag, held in self.copies if held == self.version))],
         replace(_MODELS, strategy="lean"), "reads nothing",
     ),
-    "live memory is read whatever it holds": ([(sources, "_candidates", _whatever_is_live)], _MODELS, "wanted is"),
+    "live memory is read whatever it holds": ([(sources, "_decide_read", _whatever_is_live)], _MODELS, "wanted is"),
     "a second copy is made although the rule says none": (
         [(rule, "_against_reading", lambda facts: ("a mistake",))], Setting(strategy="reference"), "a second host copy",
     ),
