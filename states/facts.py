@@ -52,15 +52,17 @@ class ContentFacts:
 
     def copy_version(self, tag: str) -> int | None:
         """Version of this group in snapshot *tag*, None when the snapshot lacks it."""
-        return dict(self.copies).get(tag)
+        return None if len(self.copies) == 0 else dict(self.copies).get(tag)
 
     def version_of(self, model: str) -> int:
         """What the bytes of a model are; a group that it keeps no copy of it shares with the actor."""
-        kept = self.copy_version(model)
-        return self.version if model == ACTOR or kept is None else kept
+        kept = None if model == ACTOR else self.copy_version(model)
+        return self.version if kept is None else kept
 
     def fresh_copies(self) -> tuple[str, ...]:
         """Tags of the snapshots that hold the newest version in bytes of their own."""
+        if len(self.copies) == 0:  # not by its truth: None has no length, and a defect is no permission
+            return ()
         return tuple(tag for tag, held in self.copies if held == self.version and tag not in self.borrowed)
 
     def kept_versions(self) -> frozenset[int]:

@@ -53,10 +53,11 @@ def saver_is_enabled(facts: Facts) -> Answer:
 @guard(scope="local")
 def nothing_strays(facts: Facts) -> Answer:
     """Every tensor that offload should give back lies in a region of the saver."""
+    if len(facts.strays) == 0:  # not by its truth: None has no length, and a defect is no permission
+        return True, "no tensor strays", ""
     names = ", ".join(facts.strays[:5])
-    because = f"in no region of the saver: {names} ({len(facts.strays)} in all)" if facts.strays else "no tensor strays"
     remedy = "; ".join(dict.fromkeys(_how_it_strayed(name) for name in facts.strays))
-    return not facts.strays, because, remedy
+    return False, f"in no region of the saver: {names} ({len(facts.strays)} in all)", remedy
 
 
 def _how_it_strayed(name: str) -> str:
@@ -71,9 +72,11 @@ def _how_it_strayed(name: str) -> str:
 @guard(scope="local")
 def nothing_was_replaced(facts: Facts) -> Answer:
     """The model still has the tensors that were attached: what another object holds is neither paused nor served."""
+    if len(facts.strays) == 0:
+        return True, "the model has the tensors that were attached", ""
     names = ", ".join(facts.strays[:5])
-    because = f"other objects or other memory now: {names}" if names else "the model has the tensors that were attached"
-    return not facts.strays, because, "write into the tensors in place (copy_, load_state_dict without assign)"
+    remedy = "write into the tensors in place (copy_, load_state_dict without assign)"
+    return False, f"other objects or other memory now: {names}", remedy
 
 
 @guard(scope="local")
@@ -82,11 +85,11 @@ def everything_is_resident_and_known(facts: Facts) -> Answer:
     if facts.paused_tags or facts.scratch_paused:
         because = f"{facts.paused_tags} weight region(s) paused, scratch paused: {facts.scratch_paused}"
         return False, because, "sleep() and wake_up() resume what was paused behind the controller"
-    names = ", ".join(facts.strays[:5])
-    because = f"frozen, trainable or replaced since the attach: {names}" if names else "every region is resident"
+    if len(facts.strays) == 0:
+        return True, "every region is resident", ""
     return (
-        not facts.strays,
-        because,
+        False,
+        f"frozen, trainable or replaced since the attach: {', '.join(facts.strays[:5])}",
         "set requires_grad back as it was (use(name) does so for slots) and write into the tensors that were attached",
     )
 
@@ -148,9 +151,11 @@ def device_has_room(facts: Facts) -> Answer:
 @guard(scope="local")
 def no_transport_bytes_outstanding(facts: Facts) -> Answer:
     """No receiver still holds a buffer of the last weight sync."""
+    if facts.transport_bytes == 0 and len(facts.transport_holders) == 0:
+        return True, "0 transport bytes are outstanding, held by: nobody", ""
     holders = ", ".join(facts.transport_holders) or "nobody"
     return (
-        facts.transport_bytes == 0 and not facts.transport_holders,
+        False,
         f"{facts.transport_bytes} transport bytes are outstanding, held by: {holders}",
         "let the receivers close the buffers of the last sync, or drop an engine that is gone",
     )
@@ -160,10 +165,11 @@ def no_transport_bytes_outstanding(facts: Facts) -> Answer:
 def lost_bytes_can_be_restored(facts: Facts) -> Answer:
     """What resume brings back without values can be written from a fresh copy."""
     lost = [one.group for one in facts.contents if one.live is None and not comes_back(one, facts.active_model)]
-    because = f"comes back without values and has no copy: {', '.join(lost)}{_damage(facts)}"
+    if not lost:
+        return True, "all values come back", ""
     return (
-        not lost,
-        because if lost else "all values come back",
+        False,
+        f"comes back without values and has no copy: {', '.join(lost)}{_damage(facts)}",
         "load a checkpoint into these tensors; they cannot be recovered from this process",
     )
 
@@ -180,7 +186,7 @@ def sources_are_fresh(facts: Facts) -> Answer:
             "; ".join(f"{read.group}: {read.because}" for read in missing),
             "wake_up(), or backup the actor while it is awake",
         )
-    places = "; ".join(f"{read.group} from {read.tag or read.source}" for read in reads)
+    places = "; ".join([f"{read.group} from {read.tag or read.source}" for read in reads])
     return True, places or "nothing is to be read", ""
 
 
@@ -201,8 +207,11 @@ def engines_hold_their_weights_tag(facts: Facts) -> Answer:
 @guard()
 def engines_have_room_for_the_adapters(facts: Facts) -> Answer:
     """No engine has to evict an adapter that is wanted for another one that is."""
+    counting = [one for one in facts.engines if one.adapter_slots is not None]
+    if not counting:
+        return True, "every adapter has a slot", ""
     names = [one.group.removeprefix(ADAPTER_PREFIX) for one in facts.contents if one.group.startswith(ADAPTER_PREFIX)]
-    full = [one for one in facts.engines if one.adapter_slots is not None and one.adapter_slots < len(names)]
+    full = [one for one in counting if one.adapter_slots is not None and one.adapter_slots < len(names)]
     told = [f"{one.name} holds {one.adapter_slots} adapter(s)" for one in full if _is_behind(one)]
     return (
         not told,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
 from states.agreement import LOCAL_GUARDS
 from states.decision import Decision, NoChange, Refusal, Step, decide
 from states.effects import Effect
 from states.facts import Facts
-from states.names import RESTING, TrainerEvent, TrainerState
+from states.names import RESTING, Source, TrainerEvent, TrainerState
 from states.reconcile import as_one, decide_reconcile
 from states.row import RowKind
 from states.table import TABLE
@@ -19,6 +19,8 @@ from states.verdict import Verdict
 
 Edge = tuple[TrainerState, TrainerEvent, str, TrainerState]
 
+_RECONCILE: Final = TrainerEvent.RECONCILE_ADAPTERS  # a member is looked up ten times slower than a name
+_SOURCES: Final[Mapping[Source | None, str]] = {None: "none", **{one: str(one) for one in Source}}
 _OF_A_RANK: Final = re.compile(r"(?:^|; )rank (\d+): ")
 _MORE_REFUSE: Final = re.compile(r"; \d+ more rank\(s\) refuse$")
 
@@ -40,6 +42,22 @@ EDGES: Final = _edges()
 """(source, event, edge, target) of every transition, and its effects."""
 
 
+class Said(Protocol):
+    """A verdict as a record tells it.
+
+    Attributes:
+        name: of the guard.
+        holds: whether it holds.
+        because: why; false where the record leaves it out.
+        remedy: the same.
+    """
+
+    name: str
+    holds: bool
+    because: Any
+    remedy: Any
+
+
 @dataclass(slots=True)  # one is made for every record of a log, and frozen ones take three times as long
 class Told:
     """What a record says of its decision.
@@ -48,7 +66,7 @@ class Told:
         kind: ``began``, ``refused`` or ``unchanged``.
         edge: as the record has it.
         target: the same.
-        verdicts: name, whether it holds, why, and the remedy; the last two empty where a record leaves them out.
+        verdicts: what the guards said.
         reads: how many groups are read from each source, ``none`` for those without; None in what is no ``began``.
         rank: who wrote it.
     """
@@ -56,14 +74,14 @@ class Told:
     kind: str
     edge: str
     target: str
-    verdicts: tuple[tuple[str, bool, str, str], ...]
+    verdicts: Sequence[Said]
     reads: Mapping[str, int] | None
     rank: int
 
 
 def decide_again(state: TrainerState, event: TrainerEvent, facts: Facts) -> Decision:
     """The decision as a record tells it: both moves of a reconcile as one."""
-    if event is not TrainerEvent.RECONCILE_ADAPTERS:
+    if event is not _RECONCILE:
         return decide(state, event, facts)
     found = decide_reconcile(state, facts)
     return as_one(*found) if isinstance(found, tuple) else found
@@ -76,31 +94,55 @@ def difference(decision: Decision, told: Told) -> str:
     kind, edge, target, reads = _answer(decision)
     if told.kind != kind:
         return f"the facts give {kind} ({edge or 'no edge'}), the record says {told.kind}"
-    for name, given, said in (("edge", edge, told.edge), ("target", target, told.target), ("reads", reads, told.reads)):
-        if given != said:
-            return f"the facts give the {name} {given or 'none'}, the record says {said or 'none'}"
+    if edge != told.edge:
+        return _other("edge", edge, told.edge)
+    if target != told.target:
+        return _other("target", target, told.target)
+    if reads != told.reads:
+        return _other("reads", reads, told.reads)
     return _verdict_difference(decision.verdicts, told.verdicts)
 
 
 def _answer(decision: Decision) -> tuple[str, str, str, Mapping[str, int] | None]:
     if isinstance(decision, Step):
-        sources = ["none" if one.source is None else str(one.source) for one in decision.reads]
-        reads = {source: sources.count(source) for source in set(sources)}
+        reads: dict[str, int] = {}
+        for one in decision.reads:
+            source = _SOURCES[one.source]
+            reads[source] = reads.get(source, 0) + 1
         return "began", decision.edge, decision.target, reads
     if isinstance(decision, NoChange):
         return "unchanged", "already", decision.state, None
     return "refused", decision.edge, decision.state, None
 
 
-def _verdict_difference(given: tuple[Verdict, ...], told: tuple[tuple[str, bool, str, str], ...]) -> str:
-    if [one.name for one in given] != [one[0] for one in told]:
-        return f"the facts ask {', '.join(one.name for one in given)}, the record says {', '.join(n for n, *_ in told)}"
-    for one, (name, holds, because, remedy) in zip(given, told, strict=True):
-        if one.holds is not holds:
-            return f"{name} {_holds(one.holds)} by the facts, the record says that it {_holds(holds)}"
-        if not holds and (one.because, one.remedy) != (because, remedy):
-            return f"{name} does not hold because {one.because!r}, the record says {because!r} ({remedy!r})"
-    return ""
+def _other(name: str, given: object, said: object) -> str:
+    return f"the facts give the {name} {given or 'none'}, the record says {said or 'none'}"
+
+
+def _verdict_difference(given: Sequence[Verdict], told: Sequence[Said]) -> str:
+    wrong = "" if len(given) == len(told) else _other_names(given, told)
+    for one, said in zip(given, told, strict=False):
+        if one.name != said.name:
+            return _other_names(given, told)
+        if wrong:
+            continue
+        if one.holds is not said.holds:
+            wrong = f"{one.name} {_holds(one.holds)} by the facts, the record says that it {_holds(said.holds)}"
+        elif not one.holds:
+            wrong = _other_reason(one, said.because or "", said.remedy or "")
+    return wrong
+
+
+def _other_reason(given: Verdict, because: str, remedy: str) -> str:
+    if (given.because, given.remedy) == (because, remedy):
+        return ""
+    return f"{given.name} does not hold because {given.because!r}, the record says {because!r} ({remedy!r})"
+
+
+def _other_names(given: Sequence[Verdict], told: Sequence[Said]) -> str:
+    return (
+        f"the facts ask {', '.join(one.name for one in given)}, the record says {', '.join(one.name for one in told)}"
+    )
 
 
 def _holds(holds: bool) -> str:  # noqa: FBT001 - as Verdict itself
@@ -109,25 +151,25 @@ def _holds(holds: bool) -> str:  # noqa: FBT001 - as Verdict itself
 
 def _is_joined(told: Told) -> bool:
     """Whether the verdicts are those of several ranks: only those that fail, the local ones under a rank's number."""
-    return all(not holds for _, holds, *_ in told.verdicts) and any(
-        _MORE_REFUSE.search(because) or (name in LOCAL_GUARDS and _OF_A_RANK.search(because))
-        for name, _, because, _ in told.verdicts
+    return all(not one.holds for one in told.verdicts) and any(
+        _MORE_REFUSE.search(one.because or "") or (one.name in LOCAL_GUARDS and _OF_A_RANK.search(one.because or ""))
+        for one in told.verdicts
     )
 
 
 def _joined_difference(decision: Decision, told: Told) -> str:
     """What is equal on every rank must follow from these facts, and so must what this rank is said to have said."""
     own = {one.name: one for one in decision.failed} if isinstance(decision, Refusal) else {}
-    for name, _, because, _ in told.verdicts:
-        said = _MORE_REFUSE.sub("", because)
-        if name in LOCAL_GUARDS:
+    for one in told.verdicts:
+        said = _MORE_REFUSE.sub("", one.because or "")
+        if one.name in LOCAL_GUARDS:
             said = _part_of(told.rank, said)
             if not said:
                 continue
-        if name not in own:
-            return f"{name} holds by the facts of this rank, the record says that it does not"
-        if own[name].because != said:
-            return f"{name} does not hold because {own[name].because!r}, the record says {said!r}"
+        if one.name not in own:
+            return f"{one.name} holds by the facts of this rank, the record says that it does not"
+        if own[one.name].because != said:
+            return f"{one.name} does not hold because {own[one.name].because!r}, the record says {said!r}"
     return ""
 
 

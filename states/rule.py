@@ -8,9 +8,14 @@ goes* is :mod:`states.sources`: it always follows from residency and versions.
 
 from __future__ import annotations
 
+from typing import Final
+
 from states.facts import ContentFacts, Facts
 from states.names import ACTOR, Strategy
-from states.verdict import Answer, Verdict, guard
+from states.verdict import Answer, guard
+
+_LEAN: Final = Strategy.LEAN  # a member is looked up ten times slower than a name
+_DUPLICATE: Final = Strategy.DUPLICATE
 
 
 def _other_models(facts: Facts) -> tuple[str, ...]:
@@ -45,25 +50,25 @@ def weight_sync_reads_saver_backup(facts: Facts) -> Answer:
 @guard()
 def enable_weight_backup(facts: Facts) -> Answer:
     """The rule above does not hold, and the run is colocated or keeps a ref, teacher or old actor."""
-    reading = weight_sync_reads_saver_backup(facts)
-    if reading:
-        return False, f"the saver's backup is read: {reading.because}", "no copy is needed"
+    is_read, because, _ = weight_sync_reads_saver_backup.body(facts)
+    if is_read:
+        return False, f"the saver's backup is read: {because}", "no copy is needed"
     reasons = (("colocate",) if facts.colocate else ()) + _other_models(facts)
     if not reasons:
         return False, "not colocated and no ref, teacher or old actor is kept", "the live weights are read"
-    return True, f"the saver's backup is not read ({reading.because}), and {', '.join(reasons)} needs a copy", ""
-
-
-def _is_hidden_by_a_pause(content: ContentFacts) -> bool:
-    """Its region's backup cannot be read while it is paused, and no file holds its bytes."""
-    return content.backup in {"none", "disk"} and not content.restored_from_file()
+    return True, f"the saver's backup is not read ({because}), and {', '.join(reasons)} needs a copy", ""
 
 
 def hidden_groups(facts: Facts) -> tuple[str, ...]:
-    """The groups whose bytes nobody could read once the trainer is offloaded."""
+    """The groups whose bytes nobody could read once the trainer is offloaded.
+
+    Their region's backup cannot be read while it is paused, and no file holds them.
+    """
     if facts.offload_target is None:
         return ()
-    return tuple(one.group for one in facts.contents if _is_hidden_by_a_pause(one))
+    return tuple(
+        [one.group for one in facts.contents if one.backup in {"none", "disk"} and not one.restored_from_file()]
+    )
 
 
 @guard()
@@ -73,9 +78,8 @@ def reads_saver_backup(facts: Facts) -> Answer:
     ``lean``: whenever the offload target is cpu and the actor is in live memory. The others: if the reference
     rule holds.
     """
-    if facts.strategy != Strategy.LEAN:
-        verdict = weight_sync_reads_saver_backup(facts)
-        return verdict.holds, verdict.because, verdict.remedy
+    if facts.strategy != _LEAN:
+        return weight_sync_reads_saver_backup.body(facts)
     against = []
     if facts.offload_target != "cpu":
         against.append(f"the offload target is {facts.offload_target}, not cpu")
@@ -89,29 +93,28 @@ def reads_saver_backup(facts: Facts) -> Answer:
 @guard()
 def makes_actor_copy(facts: Facts) -> Answer:
     """``duplicate``: always. ``reference``: if weight backup is enabled. ``lean``: if a pause would hide bytes."""
-    if facts.strategy == Strategy.DUPLICATE:
+    if facts.strategy == _DUPLICATE:
         return True, 'strategy duplicate always keeps a full "actor" copy', ""
-    if facts.strategy == Strategy.LEAN:
+    if facts.strategy == _LEAN:
         hidden = hidden_groups(facts)
         if hidden:
             return True, f"a pause would hide the bytes of: {', '.join(hidden)}", ""
         return False, "strategy lean: whatever a pause gives back can be read elsewhere", "no copy is needed"
-    verdict: Verdict = enable_weight_backup(facts)
-    return verdict.holds, verdict.because, verdict.remedy
+    return enable_weight_backup.body(facts)
 
 
 @guard()
 def makes_no_actor_copy(facts: Facts) -> Answer:
     """Neither the strategy nor the rule asks for a second copy of the actor."""
-    verdict = makes_actor_copy(facts)
-    return not verdict.holds, verdict.because, 'an "actor" copy is made on the edge beside this one'
+    is_made, because, _ = makes_actor_copy.body(facts)
+    return not is_made, because, 'an "actor" copy is made on the edge beside this one'
 
 
 @guard()
 def reads_no_saver_backup(facts: Facts) -> Answer:
     """Weight sync does not read the saver's own backup."""
-    verdict = reads_saver_backup(facts)
-    return not verdict.holds, verdict.because, "the saver's backup is read on the edge beside this one"
+    is_read, because, _ = reads_saver_backup.body(facts)
+    return not is_read, because, "the saver's backup is read on the edge beside this one"
 
 
 def groups_to_copy(facts: Facts) -> tuple[str, ...]:
@@ -119,9 +122,9 @@ def groups_to_copy(facts: Facts) -> tuple[str, ...]:
 
     A group whose memory holds other bytes is left out: copied, they would replace the actor's under its own name.
     """
-    if facts.active_model != ACTOR or not makes_actor_copy(facts):
+    if facts.active_model != ACTOR or not makes_actor_copy.body(facts)[0]:
         return ()
-    wanted = hidden_groups(facts) if facts.strategy == Strategy.LEAN else tuple(one.group for one in facts.contents)
+    wanted = hidden_groups(facts) if facts.strategy == _LEAN else tuple(one.group for one in facts.contents)
     behind = (one for one in facts.contents if one.is_in_own_memory() and ACTOR not in one.fresh_copies())
     return tuple(one.group for one in behind if one.group in wanted)
 
@@ -137,8 +140,8 @@ def an_actor_copy_is_due(facts: Facts) -> Answer:
 @guard()
 def no_actor_copy_is_due(facts: Facts) -> Answer:
     """No second copy is called for, or it is fresh, or another model is live."""
-    verdict = an_actor_copy_is_due(facts)
-    return not verdict.holds, verdict.because, "the edge beside this one makes the copy"
+    is_due, because, _ = an_actor_copy_is_due.body(facts)
+    return not is_due, because, "the edge beside this one makes the copy"
 
 
 def groups_to_keep(facts: Facts) -> tuple[str, ...]:
@@ -159,7 +162,7 @@ def keeper_of(content: ContentFacts, model: str) -> str:
 def the_outgoing_model_is_kept_now(facts: Facts) -> Answer:
     """Strategy ``lean``, and the switch would overwrite the only bytes of the outgoing model: they are copied first."""
     groups = groups_to_keep(facts)
-    if facts.strategy != Strategy.LEAN:
+    if facts.strategy != _LEAN:
         return False, f"strategy {facts.strategy} copies nothing at a switch", "the edge beside this one copies nothing"
     model = facts.active_model
     # Kept under the tag of a model that no longer consists of them, they would replace the bytes that it does.
@@ -174,5 +177,5 @@ def the_outgoing_model_is_kept_now(facts: Facts) -> Answer:
 @guard()
 def nothing_is_kept_at_the_switch(facts: Facts) -> Answer:
     """The strategy copies nothing at a switch, or what the switch overwrites is kept already."""
-    verdict = the_outgoing_model_is_kept_now(facts)
-    return not verdict.holds, verdict.because, "the edge beside this one copies what is overwritten"
+    is_kept, because, _ = the_outgoing_model_is_kept_now.body(facts)
+    return not is_kept, because, "the edge beside this one copies what is overwritten"

@@ -16,7 +16,7 @@ from states.names import ACTOR, Source, Strategy
 from states.rule import reads_saver_backup
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, init=False)
 class Read:
     """Where the bytes of one content group are read.
 
@@ -34,25 +34,24 @@ class Read:
     tag: str = ""
     because: str = ""
 
+    def __init__(self, group: str, source: Source | None, version: int, tag: str = "", because: str = "") -> None:
+        # The method that a frozen dataclass is given takes twice as long, and every decision makes some.
+        held = self.__dict__
+        held["group"] = group
+        held["source"] = source
+        held["version"] = version
+        held["tag"] = tag
+        held["because"] = because
 
-_LIVE: Final = "the bytes on the device are this version"
-_SAVER: Final = (Source.SAVER_BACKUP, "", "the saver's host backup holds this version")
-_FILE: Final = (Source.BASE_FILE, "", "the base file holds this version")
+
+_LIVE: Final = Source.LIVE  # a member is looked up ten times slower than a name
+_SAVER: Final = Source.SAVER_BACKUP
+_FILE: Final = Source.BASE_FILE
+_DUPLICATE: Final = Strategy.DUPLICATE
 
 
 def _prefers_saver(facts: Facts) -> bool:
-    return facts.strategy != Strategy.DUPLICATE and bool(reads_saver_backup(facts))
-
-
-def _candidates(content: ContentFacts, *, prefers_saver: bool) -> list[tuple[Source, str, str]]:
-    saver = [_SAVER] if content.saver_is_fresh() else []
-    tags = content.fresh_copies() if content.copies else ()
-    copies = [
-        (Source.SNAPSHOT, tag, f'the "{tag}" copy holds this version')
-        for tag in (sorted(tags, key=lambda tag: (tag != ACTOR, tag)) if len(tags) > 1 else tags)
-    ]
-    found = [*saver, *copies] if prefers_saver else [*copies, *saver]
-    return [_FILE, *found] if content.restored_from_file() else found
+    return facts.strategy != _DUPLICATE and reads_saver_backup.body(facts)[0]
 
 
 def decide_read(content: ContentFacts, facts: Facts) -> Read:
@@ -69,16 +68,20 @@ def decide_read(content: ContentFacts, facts: Facts) -> Read:
 
 
 def _decide_read(content: ContentFacts, *, prefers_saver: bool) -> Read:
+    group, version = content.group, content.version
     if content.unreadable:
-        names = ", ".join(content.unreadable)
-        return Read(content.group, None, content.version, because=f"no copy can be read of: {names}")
-    if content.live == content.version:
-        return Read(content.group, Source.LIVE, content.version, because=_LIVE)
-    found = _candidates(content, prefers_saver=prefers_saver)
-    if not found:
-        return Read(content.group, None, content.version, because=_nothing_fresh(content))
-    source, tag, because = found[0]
-    return Read(content.group, source, content.version, tag, because)
+        return Read(group, None, version, "", f"no copy can be read of: {', '.join(content.unreadable)}")
+    if content.live == version:
+        return Read(group, _LIVE, version, "", "the bytes on the device are this version")
+    if content.restored_from_file():
+        return Read(group, _FILE, version, "", "the base file holds this version")
+    if content.saver_is_fresh() and (prefers_saver or not content.fresh_copies()):
+        return Read(group, _SAVER, version, "", "the saver's host backup holds this version")
+    tags = content.fresh_copies()
+    if not tags:
+        return Read(group, None, version, "", _nothing_fresh(content))
+    tag = ACTOR if ACTOR in tags else min(tags)
+    return Read(group, Source.SNAPSHOT, version, tag, f'the "{tag}" copy holds this version')
 
 
 def _nothing_fresh(content: ContentFacts) -> str:

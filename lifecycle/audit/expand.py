@@ -75,10 +75,17 @@ class Expander:
         record["facts"] = facts
         self._facts, self._sequence = facts, record.get("sequence")
 
-    def _scope(self, before: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-        return {**before, **{name: self._value(name, before[name], one) for name, one in told.items()}}
+    def _scope(self, before: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
+        if not told and type(told) is dict:
+            return before
+        scope = before.copy()
+        for name, one in told.items():
+            scope[name] = self._value(name, before[name], one)
+        return scope
 
     def _value(self, name: str, before: list[Any], told: Any) -> Any:
+        if type(told) is not dict and type(told) is not list:
+            return told if self._only is None or name in self._only else before
         if self._only is not None and name not in self._only:
             self._plain(told)  # for the lists in it that later facts point at
             return before
@@ -87,11 +94,12 @@ class Expander:
         return self._plain(told)
 
     def _rows(self, key: str, before: list[Any], told: Mapping[str, Any], gone: dict[str, Any]) -> list[Any]:
-        entries = list(before)
+        entries = before.copy()
         for one in told.get("changed", ()):
-            change = {name: self._plain(value) for name, value in one.items() if name not in ("at", key)}
+            plain, others = self._change(one, key)
             for at in positions_in(one["at"]):
-                entries[at] = _changed(before[at], entries[at], change)
+                entry = {**entries[at], **plain}
+                entries[at] = _changed(before[at], entry, others) if others else entry
         left = frozenset(told.get("gone", ()))
         if left:
             gone |= {one[key]: one for one in entries if one[key] in left}
@@ -100,6 +108,17 @@ class Expander:
             entry = {name: self._plain(value) for name, value in one.items() if name != "at"}
             entries.insert(one.get("at", len(entries)), gone.get(one[key], {}) | entry)
         return entries
+
+    def _change(self, row: Mapping[str, Any], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a row sets: fields of which the value stands there, and all others."""
+        plain, others = {}, {}
+        for name, told in row.items():
+            value = self._plain(told) if type(told) is dict or type(told) is list else told
+            if type(value) is dict or "." in name:
+                others[name] = value
+            elif name not in ("at", key):
+                plain[name] = value
+        return plain, others
 
     def _plain(self, told: Any) -> Any:
         if type(told) is list:
@@ -114,16 +133,16 @@ class Expander:
         return told if "was" in told else {name: self._plain(one) for name, one in told.items()}
 
 
-def _changed(first: Mapping[str, Any], entry: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry with one more change.
+def _changed(first: Mapping[str, Any], entry: dict[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry with changes that do not stand there as values of its fields.
 
     Args:
         first: the entry before all changes of this record; ``{"was": field}`` is what that field held in it.
-        entry: the same with the changes so far.
-        change: field, or ``copies.TAG``, to its value.
+        entry: the same with the changes so far, a dict of its own.
+        others: field, or ``copies.TAG``, to its value.
     """
-    entry, copies = dict(entry), {}
-    for name, told in change.items():
+    copies = {}
+    for name, told in others.items():
         value = first[told["was"]] if type(told) is dict else told
         if "." in name:
             copies[name.partition(".")[2]] = value

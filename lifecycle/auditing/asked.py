@@ -10,23 +10,34 @@ from typing import Final
 from lifecycle.auditing.asked_rules import GROUPS, RULES, adapters_in
 from lifecycle.auditing.following import others
 from lifecycle.auditing.kinds import Check, Found, Kind, Seen
-from states import ACTOR, FROZEN_BASE, OFFLOADED, ContentFacts, Facts, TrainerEvent, TrainerState
+from lifecycle.auditing.members import (
+    AWAKE,
+    BEGIN_STEP,
+    OFFLOAD,
+    RECONCILE_ADAPTERS,
+    SLEEP,
+    SLEEPING,
+    SWITCH_MODEL,
+    TRAINED,
+    UPDATE_WEIGHTS,
+    WAKE_UP,
+)
+from states import ACTOR, FROZEN_BASE, OFFLOADED, ContentFacts, Facts, TrainerEvent
 
-_E: Final = TrainerEvent
 _EVENTS: Final = frozenset(TrainerEvent)
-_STEPS: Final = frozenset({_E.BEGIN_STEP, _E.TRAINED})
+_STEPS: Final = frozenset({BEGIN_STEP, TRAINED})
 _ONLY: Final[dict[str, tuple[object, frozenset[str]]]] = {
-    "step_differs": ((), frozenset({_E.TRAINED})),
-    "unknown_slot_state": ((), frozenset({_E.RECONCILE_ADAPTERS})),
-    "unwritable": ((), frozenset({_E.RECONCILE_ADAPTERS})),
-    "strays": ((), _STEPS | {_E.OFFLOAD}),
-    "transport_bytes": (0, frozenset({_E.OFFLOAD, _E.WAKE_UP})),
-    "transport_holders": ((), frozenset({_E.OFFLOAD, _E.WAKE_UP})),
-    "backup_need_bytes": (0, frozenset({_E.OFFLOAD})),
-    "disk_need_bytes": (0, frozenset({_E.OFFLOAD})),
-    "copy_need_bytes": (0, _STEPS | {_E.SLEEP, _E.SWITCH_MODEL}),
-    "engines": ((), frozenset({_E.UPDATE_WEIGHTS})),
-    "switch_target": ("actor", frozenset({_E.SWITCH_MODEL})),
+    "step_differs": ((), frozenset({TRAINED})),
+    "unknown_slot_state": ((), frozenset({RECONCILE_ADAPTERS})),
+    "unwritable": ((), frozenset({RECONCILE_ADAPTERS})),
+    "strays": ((), _STEPS | {OFFLOAD}),
+    "transport_bytes": (0, frozenset({OFFLOAD, WAKE_UP})),
+    "transport_holders": ((), frozenset({OFFLOAD, WAKE_UP})),
+    "backup_need_bytes": (0, frozenset({OFFLOAD})),
+    "disk_need_bytes": (0, frozenset({OFFLOAD})),
+    "copy_need_bytes": (0, _STEPS | {SLEEP, SWITCH_MODEL}),
+    "engines": ((), frozenset({UPDATE_WEIGHTS})),
+    "switch_target": ("actor", frozenset({SWITCH_MODEL})),
 }
 """Facts that are gathered for these events alone, and what they are elsewhere."""
 _ONLY_OF: Final[dict[str, tuple[Callable[[Facts], object], tuple[object, ...]]]] = {
@@ -100,7 +111,7 @@ def _of_event(facts: Facts, trigger: str) -> list[str]:
                 wrong.append(f"{name} is {getattr(facts, name)}, and {trigger} does not ask for it")
     if facts.touched and not facts.step_open and trigger not in _STEPS and (adapters := adapters_in(facts)):
         wrong.append(f"touched names {', '.join(adapters)}, and no step is open")
-    if facts.host_free_bytes is not None and not facts.copy_need_bytes and trigger != _E.OFFLOAD:
+    if facts.host_free_bytes is not None and not facts.copy_need_bytes and trigger != OFFLOAD:
         wrong.append("the room on the host was looked at, and nothing is to be copied there")
     return wrong
 
@@ -110,37 +121,51 @@ def _of_state(facts: Facts, source: str) -> list[str]:
     wrong = []
     if facts.base_file_problem and all(one.file is None for one in facts.contents):
         wrong.append("the base file has a problem, and there is none")
-    if source == TrainerState.AWAKE and (facts.paused_tags or facts.scratch_paused or facts.resume_need_bytes):
+    if source == AWAKE and (facts.paused_tags or facts.scratch_paused or facts.resume_need_bytes):
         wrong.append("something is paused, and the trainer is awake")
-    elif source == TrainerState.SLEEPING and facts.paused_tags:
+    elif source == SLEEPING and facts.paused_tags:
         wrong.append("weights are paused, and the trainer is only asleep")
     elif source in OFFLOADED and facts.active_tags:
         wrong.append(f"{facts.active_tags} tag(s) of weights are active, and the trainer is offloaded")
-    if source == TrainerState.SLEEPING and facts.resume_need_bytes and not facts.scratch_paused:
+    if source == SLEEPING and facts.resume_need_bytes and not facts.scratch_paused:
         wrong.append("bytes have to be resumed, and nothing is paused")
     return wrong
 
 
-def _content(one: ContentFacts, facts: Facts) -> Iterator[str]:
+def _content(one: ContentFacts, facts: Facts) -> list[str]:
+    """What cannot be true of an entry."""
+    wrong = _paused(one, facts) if one.live is None else _live(one, facts)
     if one.frozen is not (one.group == FROZEN_BASE):
-        yield "only the frozen base is frozen, and nothing else"
+        wrong.append("only the frozen base is frozen, and nothing else")
     if one.file is not None and one.group != FROZEN_BASE:
-        yield "it is no frozen base, and lies in a base file"
+        wrong.append("it is no frozen base, and lies in a base file")
     if one.copies or one.borrowed:
-        yield from _copies(one, facts.models)
-    if one.retained and one.live is None and not facts.active_tags:
-        yield "its backup is retained, and it is paused"
-    if one.saver is not None and one.live is not None and not one.retained:
-        yield "it is live, and has a backup that is not retained"
+        wrong += _copies(one, facts.models)
     present = one.saver if one.live is None else one.live
-    if facts.active_model == ACTOR and present not in (None, one.version, *[held for _, held in one.copies]):
-        yield f"version {present} lies there, it is of version {one.version}"
-    if one.live is not None and one.backup != "unplaced" and facts.paused_tags and not facts.active_tags:
-        yield "it is live, and every tag is paused"
-    if one.live is None and one.saver is not None and not (one.retained or facts.paused_tags):  # retained: lost live
-        yield "it lies in a backup, and no tag is paused"
+    is_other = present not in (None, one.version) and facts.active_model == ACTOR
+    if is_other and present not in [held for _, held in one.copies]:
+        wrong.append(f"version {present} lies there, it is of version {one.version}")
     if one.unreadable and one.version in (one.live, one.saver, one.file, *one.kept_versions()):
-        yield "its newest version can be read, and tensors of it cannot"
+        wrong.append("its newest version can be read, and tensors of it cannot")
+    return wrong
+
+
+def _paused(one: ContentFacts, facts: Facts) -> list[str]:
+    wrong = []
+    if one.retained and not facts.active_tags:
+        wrong.append("its backup is retained, and it is paused")
+    if one.saver is not None and not (one.retained or facts.paused_tags):  # retained: lost live
+        wrong.append("it lies in a backup, and no tag is paused")
+    return wrong
+
+
+def _live(one: ContentFacts, facts: Facts) -> list[str]:
+    wrong = []
+    if one.saver is not None and not one.retained:
+        wrong.append("it is live, and has a backup that is not retained")
+    if facts.paused_tags and one.backup != "unplaced" and not facts.active_tags:
+        wrong.append("it is live, and every tag is paused")
+    return wrong
 
 
 def _copies(one: ContentFacts, models: tuple[str, ...]) -> Iterator[str]:

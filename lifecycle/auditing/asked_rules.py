@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from states import ADAPTER_PREFIX, BUFFERS, TRAINABLE_BASE, EngineFacts, Facts, adapter_group
@@ -114,7 +115,7 @@ def _engines(facts: Facts) -> Iterator[str]:
 
 
 def _engine(one: EngineFacts, groups: list[str]) -> Iterator[str]:
-    if not {*one.stale} <= {*groups} or one.stale != in_order({*one.stale}):
+    if not {*one.stale} <= {*groups} or not _are_in_order(one.stale):
         yield f"it lacks {', '.join(one.stale)}, which is not in order or not there"
     if (one.unknown or "weights" in one.discarded) and len(one.stale) != len(groups):
         yield "what it holds is gone or not known, and it lacks less than everything"
@@ -125,6 +126,12 @@ def _engine(one: EngineFacts, groups: list[str]) -> Iterator[str]:
     for name in one.extra:
         if adapter_group(name) in groups:
             yield f"it is to unload {name}, which the trainer has"
+
+
+@lru_cache(64)
+def _are_in_order(groups: tuple[str, ...]) -> bool:
+    """Each once, as they are sent. Engines lack the same groups again and again."""
+    return groups == in_order({*groups})
 
 
 Rule = Callable[[Facts], Iterator[str]]

@@ -154,8 +154,8 @@ class _LogAudit:
         problem = problem_of(record)
         if problem:
             return problem
-        seen, facts = Seen(record, event), None
-        if event in DECIDED and (told := record.get("facts")) is not None:  # version 1 tells none where none changed
+        seen, facts, told = Seen(record, event), None, record.get("facts")
+        if told is not None and event in DECIDED:  # version 1 tells none where none changed
             if not is_whole(told):
                 return "its facts are changes of a record that is not there"
             try:

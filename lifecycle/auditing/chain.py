@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,10 @@ from lifecycle.audit.rotation import GZIP
 from lifecycle.auditing.kinds import Found, Kind
 from lifecycle.auditing.lines import Line
 
+_OPENED: Final = "lifecycle.opened"
+_CLOSES: Final = frozenset({"lifecycle.moved", "lifecycle.failed", _OPENED})
+_OWNER: Final = ("run", "rank", "model")
+_OWNER_OF: Final = itemgetter(*_OWNER)
 _TAIL_BYTES: Final = len(b',"hash":"') + 64 + len(b'"}')
 
 
@@ -41,21 +46,19 @@ class Chain:
 
     def _goes_on(self, line: Line, record: dict[str, Any]) -> bool:
         """Whether it follows as nearly every record does: inside of a session, and nothing is to be said of it."""
-        event, number = record.get("event"), record.get("sequence")
-        if event == "lifecycle.opened" or self._torn is not None or self._file is None or type(number) is not int:
+        if line.problem or self._torn is not None or self._file is None or record["event"] == _OPENED:
             return False
-        owner = (record.get("run"), record.get("rank"), record.get("model"))
-        if number != (self._sequence or 0) + 1 or owner != self._owner or not self._is_hashed(line.text):
+        number: int = record["sequence"]
+        if number != (self._sequence or 0) + 1 or _OWNER_OF(record) != self._owner or not self._is_hashed(line.text):
             return False
         self.is_broken = False
-        self._file = line.file
-        self._sequence, self._hash = number, str(record.get("hash"))
+        self._file, self._sequence, self._hash = line.file, number, record["hash"]
         self._pend(record)
         return True
 
     def _look_at(self, line: Line, record: dict[str, Any], found: Found) -> None:
         self.is_broken = False
-        is_opened = record.get("event") == "lifecycle.opened"
+        is_opened = record.get("event") == _OPENED
         is_told = is_opened and self._torn is not None and record.get("torn_bytes") == len(self._torn.text) > 0
         if self._torn is not None and not is_told:
             found.say(Kind.TORN, f"line {self._torn.number} before it is no record: {_shown(self._torn.text)}")
@@ -74,7 +77,7 @@ class Chain:
             found.say(
                 Kind.CHAIN, "it does not follow from the line before it: one of them was changed, or one is missing"
             )
-        owner = (record.get("run"), record.get("rank"), record.get("model"))
+        owner = tuple(record.get(key) for key in _OWNER)
         if self._owner not in (None, owner) and (not is_opened or record.get("continues")):
             found.say(Kind.SESSION, f"run, rank and model are {owner}, in the record before {self._owner}")
         self._owner = owner
@@ -91,8 +94,8 @@ class Chain:
         return f"record {sequence} {what}: {expected} comes next"
 
     def _is_hashed(self, text: bytes) -> bool:
-        hashed = sha256(self._hash.encode() + text[:-_TAIL_BYTES] + b"}").hexdigest()
-        return text.endswith(f',"hash":"{hashed}"}}'.encode())
+        hashed = sha256(b"%b%b}" % (self._hash.encode(), text[:-_TAIL_BYTES])).hexdigest()
+        return text.endswith(b',"hash":"%b"}' % hashed.encode())
 
     def _session(self, record: dict[str, Any], found: Found) -> None:
         """What a session says of what went before it."""
@@ -124,7 +127,7 @@ class Chain:
         if event == "lifecycle.began":
             self._leave()
             self._open = record.get("sequence")
-        elif event in {"lifecycle.moved", "lifecycle.failed", "lifecycle.opened"}:
+        elif event in _CLOSES:
             self._open = None
 
     def _leave(self) -> None:

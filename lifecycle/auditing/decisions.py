@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from lifecycle.audit.schema import ToldVerdict
 from lifecycle.auditing.kinds import Check, Found, Kind, Seen
+from lifecycle.auditing.members import FAULTED
 from states import Facts, TrainerEvent, TrainerState, decide_reads
 from states.guards_snapshots import SnapshotCall
 from states.replay import Told, decide_again, difference
@@ -44,11 +45,10 @@ class Verdicts(Check):
 
 def _told(seen: Seen) -> Told:
     record = seen.record
-    verdicts = tuple([(one.name, one.holds, one.because or "", one.remedy or "") for one in record["verdicts"]])
     reads = record.get("decision") if seen.event == "began" else None
     if isinstance(reads, list):  # version 1 tells each of them
         reads = Counter(one["source"] or "none" for one in reads)
-    return Told(seen.event, record["edge"], record["target"], verdicts, reads, record["rank"])
+    return Told(seen.event, record["edge"], record["target"], record["verdicts"], reads, record["rank"])
 
 
 def _remedy(verdicts: list[ToldVerdict]) -> str:
@@ -67,7 +67,7 @@ def _call_difference(record: Mapping[str, Any], facts: Facts) -> str:
     failed = {one.name for one in record["verdicts"] if not one.holds}
     if not failed:
         return "it is refused, and no verdict fails"
-    is_faulted = record["source"] == TrainerState.FAULTED
+    is_faulted = record["source"] == FAULTED
     known = {
         "not-faulted": is_faulted,
         "a-step-is-open": not facts.step_open,

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from lifecycle.audit import notes
 from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
-from lifecycle.auditing.tags import BACKUPS, own, prefix_in
-from states import FROZEN_BASE, Effect, Facts, TrainerEvent, TrainerState, adapter_group
+from lifecycle.auditing.members import AWAKE, BEGIN_STEP, FAULTED, OFFLOAD, RECONCILE_ADAPTERS, SLEEP, TRAINED, WAKE_UP
+from lifecycle.auditing.tags import own, prefix_in
+from lifecycle.places import SAVER_DISK, SAVER_HOST
+from states import FROZEN_BASE, Effect, Facts, adapter_group
 from states.replay import EDGES
 
-_E: Final = TrainerEvent
 _READS: Final = frozenset({"snapshot", "base-file-read"})
 _MOVES: Final[dict[Effect, frozenset[str]]] = {
     Effect.KEEP_GRADIENTS: frozenset({"gradients"}),
@@ -64,21 +65,26 @@ class Ends(Check):
         _look_at_kinds(record, found)
         if seen.event == "moved" and self._facts is not None:
             self._done(record, self._facts, found)
-        self._held, self._gone = record["held"], None
-        if record["target"] == TrainerState.AWAKE:
-            self._awake = record["held"]
+        self._hold(record["held"], is_awake=record["target"] == AWAKE)
         if self._prefix is None:
             self._prefix = prefix_in(record)
+
+    def _hold(self, held: _Held, *, is_awake: bool) -> None:
+        """What is held now; mostly that is what was held before."""
+        if held != self._held:
+            self._held, self._gone = held, None
+        if is_awake and held != self._awake:
+            self._awake, self._gone = held, None
 
     def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
         """What is not on the device, of what is when the trainer is awake, has to be resumed."""
         self._facts = facts
         if self._awake is None or self._prefix is None or self._held is None:
             return
-        if seen.record["source"] == TrainerState.FAULTED:
+        if seen.record["source"] == FAULTED:
             return
         if self._gone is None:
-            awake, now = (own(one, "device", self._prefix) for one in (self._awake, self._held))
+            awake, now = own(self._awake, "device", self._prefix), own(self._held, "device", self._prefix)
             self._gone = sum(awake.values()) - sum(now.values())
         if facts.resume_need_bytes != self._gone:
             told = f"{facts.resume_need_bytes} bytes have to be resumed, {self._gone} are not on the device"
@@ -86,23 +92,23 @@ class Ends(Check):
 
     def _done(self, record: Mapping[str, Any], facts: Facts, found: Found) -> None:
         trigger, details = record["trigger"], record["details"]
-        if trigger == _E.RECONCILE_ADAPTERS:
+        if trigger == RECONCILE_ADAPTERS:
             _look_at_reconciled(details, facts, found)
-        elif trigger == _E.TRAINED:
+        elif trigger == TRAINED:
             told = {*details["versions"]}
             wanted = {*facts.touched} - ({FROZEN_BASE} - told)
             if told != wanted:
                 found.say(Kind.EFFECTS, f"versions are told of {_named(told)}, the step touches {_named(wanted)}")
-        elif trigger == _E.SLEEP and _is_twice(details["paused"]):
+        elif trigger == SLEEP and _is_twice(details["paused"]):
             found.say(Kind.EFFECTS, "a tag was paused twice")
-        elif trigger == _E.OFFLOAD and self._held is not None:
+        elif trigger == OFFLOAD and self._held is not None:
             _look_at_offloaded(record, facts, self._held, found)
-        elif trigger == _E.WAKE_UP and self._held is not None:
+        elif trigger == WAKE_UP and self._held is not None:
             _look_at_woken(record, facts, self._held, found)
         copied = record["moved"].get("snapshot", 0)
-        if details.get("backed_up_bytes", copied) != copied:
+        if details and details.get("backed_up_bytes", copied) != copied:
             found.say(Kind.EFFECTS, f"{details['backed_up_bytes']} bytes were backed up, and {copied} copied")
-        if trigger in {_E.SLEEP, _E.TRAINED, _E.BEGIN_STEP} and copied > facts.copy_need_bytes:
+        if copied > facts.copy_need_bytes and trigger in {SLEEP, TRAINED, BEGIN_STEP}:
             found.say(Kind.BYTES, f"{copied} bytes were copied, and {facts.copy_need_bytes} were needed")
 
     def forget(self) -> None:
@@ -111,11 +117,9 @@ class Ends(Check):
 
 
 def _look_at_kinds(record: Mapping[str, Any], found: Found) -> None:
-    allowed = _KINDS.get((record["source"], record["trigger"], record["edge"]))
-    if allowed is None:
-        return
-    other = record["moved"].keys() - allowed
-    if other:
+    moved = record["moved"]
+    allowed = _KINDS.get((record["source"], record["trigger"], record["edge"])) if moved else None
+    if allowed is not None and (other := moved.keys() - allowed):
         found.say(
             Kind.BYTES, f"bytes of {_named(other)} were moved, which {record['trigger']}/{record['edge']} does not do"
         )
@@ -139,9 +143,10 @@ def _look_at_offloaded(record: Mapping[str, Any], facts: Facts, before: _Held, f
     paused, held = record["details"]["paused"], record["held"]
     if _is_twice(paused) or len(paused) != facts.active_tags:
         found.say(Kind.EFFECTS, f"{len(paused)} tag(s) were paused, {facts.active_tags} were active")
-    _compare_sum(record, "backup", found, (before.get("device", {}).get(tag, 0) for tag in paused if _has(held, tag)))
+    _compare_sum(record, "backup", found, [before.get("device", {}).get(tag, 0) for tag in paused if _has(held, tag)])
     for place, need in (("saver_host", facts.backup_need_bytes), ("saver_disk", facts.disk_need_bytes)):
-        grown = sum(held.get(place, {}).get(tag, 0) - before.get(place, {}).get(tag, 0) for tag in paused)
+        now, then = held.get(place, {}), before.get(place, {})
+        grown = sum([now.get(tag, 0) - then.get(tag, 0) for tag in paused]) if now or then else 0
         if grown != need:
             found.say(Kind.BYTES, f"{place} holds {grown} bytes more, {need} were needed")
 
@@ -153,8 +158,8 @@ def _look_at_woken(record: Mapping[str, Any], facts: Facts, before: _Held, found
         found.say(Kind.EFFECTS, f"{len(resumed)} tag(s) were resumed, {facts.paused_tags} were paused")
     if _is_twice(scratch) or bool(scratch) > facts.scratch_paused:
         found.say(Kind.EFFECTS, f"{_named(scratch)} were resumed, and were not paused or stand there twice")
-    _compare_sum(record, "restore", found, (held.get(tag, 0) for tag in resumed if _has(before, tag)))
-    taken = sum(held.get(tag, 0) for tag in (*resumed, *scratch))
+    _compare_sum(record, "restore", found, [held.get(tag, 0) for tag in resumed if _has(before, tag)])
+    taken = sum([held.get(tag, 0) for tag in (*resumed, *scratch)])
     if taken != facts.resume_need_bytes:
         found.say(Kind.BYTES, f"{taken} bytes were resumed, {facts.resume_need_bytes} were needed")
 
@@ -166,7 +171,7 @@ def _compare_sum(record: Mapping[str, Any], kind: str, found: Found, sizes: Iter
 
 
 def _has(held: _Held, tag: str) -> bool:
-    return any(tag in held.get(place, {}) for place in BACKUPS)
+    return tag in held.get(SAVER_HOST, ()) or tag in held.get(SAVER_DISK, ())
 
 
 def _is_twice(names: Collection[str]) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
-from states import EngineFacts, Facts, TrainerEvent
+from lifecycle.auditing.members import UPDATE_WEIGHTS
+from states import EngineFacts, Facts
 
 _OUTCOME: Final = frozenset(
     {"engine", "committed", "sent", "unloaded", "moved_bytes", "instance_id", "verified", "error"}
@@ -41,7 +42,7 @@ class Engines(Check):
 
     def _ended(self, seen: Seen, found: Found) -> None:
         record = seen.record
-        if record["trigger"] != TrainerEvent.UPDATE_WEIGHTS:
+        if record["trigger"] != UPDATE_WEIGHTS:
             return
         told = record["details"].get("engines", {}) if seen.event == "moved" else record.get("engines", {})
         outcomes = told if isinstance(told, dict) else {}

@@ -17,12 +17,11 @@ def problem_of(record: Mapping[str, Any]) -> str:
     if not _is_time(record.get("time")):
         return f"its time is {record.get('time')!r}, which is no time in UTC"
     totals = record.get("bytes")
-    if isinstance(totals, dict) and record["event"] != "lifecycle.noted":
-        if totals.keys() != _PLACES:
-            return f"its bytes are of {', '.join(sorted(totals))}, places are {', '.join(sorted(_PLACES))}"
-        if min(totals.values()) < 0:
-            return "its bytes are less than none"
-    return ""
+    if totals is None or record["event"] == "lifecycle.noted" or not isinstance(totals, dict):
+        return ""
+    if totals.keys() != _PLACES:
+        return f"its bytes are of {', '.join(sorted(totals))}, places are {', '.join(sorted(_PLACES))}"
+    return "its bytes are less than none" if min(totals.values()) < 0 else ""
 
 
 def _is_time(told: object) -> bool:

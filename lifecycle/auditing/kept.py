@@ -7,11 +7,21 @@ from typing import Final
 
 from lifecycle.audit import notes
 from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
-from states import ACTOR, FROZEN_BASE, Facts, TrainerEvent, TrainerState, adapter_group
+from lifecycle.auditing.members import (
+    FAULTED,
+    OFFLOAD,
+    RECONCILE_ADAPTERS,
+    RECOVER,
+    SWITCH_MODEL,
+    TRAINED,
+    UPDATE_WEIGHTS,
+    WAKE_UP,
+)
+from states import ACTOR, FROZEN_BASE, Facts, adapter_group
 from states.guards_snapshots import SnapshotCall
 
 _RENUMBERS: Final = frozenset({notes.ADOPTED, notes.JOINED})
-_STILL: Final = frozenset({TrainerEvent.OFFLOAD, TrainerEvent.WAKE_UP, TrainerEvent.UPDATE_WEIGHTS})
+_STILL: Final = frozenset({OFFLOAD, WAKE_UP, UPDATE_WEIGHTS})
 """Events that write no copy."""
 
 _Copies = dict[str, dict[str, int]]
@@ -36,7 +46,7 @@ class Kept(Check):
             self.forget()
 
     def _failed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if seen.record["target"] == TrainerState.FAULTED:
+        if seen.record["target"] == FAULTED:
             self.forget()
 
     def facts(self, seen: Seen, facts: Facts, found: Found) -> None:  # noqa: ARG002 - as every look
@@ -73,20 +83,20 @@ class Kept(Check):
         trigger = record["trigger"]
         if facts is None:
             return
-        is_loaded = trigger == TrainerEvent.TRAINED and FROZEN_BASE in facts.touched
+        is_loaded = trigger == TRAINED and FROZEN_BASE in facts.touched
         if is_loaded or "base-file-write" in record["moved"]:  # of the same content there may be a file already
             self._file = None
         if trigger in _STILL:
             return
         self._borrowed = None
         self._unknown.add(ACTOR)
-        if trigger == TrainerEvent.SWITCH_MODEL and record["moved"].get("snapshot"):
+        if trigger == SWITCH_MODEL and record["moved"].get("snapshot"):
             self._unknown |= {*facts.models, facts.switch_target, facts.active_model}
-        elif trigger == TrainerEvent.RECONCILE_ADAPTERS:
+        elif trigger == RECONCILE_ADAPTERS:
             for group in map(adapter_group, (*facts.to_load, *facts.to_retire)):
                 for held in (self._copies or {}).values():
                     held.pop(group, None)
-        elif trigger == TrainerEvent.RECOVER:
+        elif trigger == RECOVER:
             self.forget()
 
     def _noted(self, seen: Seen, found: Found) -> None:

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from lifecycle.audit import notes
 from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
+from lifecycle.auditing.members import FAULTED
 from lifecycle.auditing.tags import BACKUPS, Tags, own, prefix_in
 from lifecycle.places import PLACES
-from states import ACTOR, ContentFacts, Effect, Facts, TrainerState
+from states import ACTOR, ContentFacts, Effect, Facts
 from states.replay import EDGES
 
 _GIVES_BACK: Final = frozenset({"sleep", "offload"})
@@ -58,13 +59,13 @@ class Bytes(Check):
         if before is not None and trigger != "recover" and (trigger in _MOVES or before != held):
             self._compare(record, before, held, found)
         self._held, self._copied = held, 0
-        if record["target"] == TrainerState.FAULTED:
+        if record["target"] == FAULTED:
             self.forget()
 
     def _compare(
         self, record: dict[str, Any], before: Mapping[str, Tags], now: Mapping[str, Tags], found: Found
     ) -> None:
-        if record["target"] == TrainerState.FAULTED:
+        if record["target"] == FAULTED:
             return
         prefix = self._prefix or f"{record['model']}/"
         _compare_device(record, own(before, "device", prefix), own(now, "device", prefix), found)

@@ -7,7 +7,18 @@ from typing import Any, Final
 
 from lifecycle.audit import notes
 from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
-from states import ACTOR, Facts, TrainerEvent, TrainerState
+from lifecycle.auditing.members import (
+    BEGIN_STEP,
+    FAULTED,
+    OFFLOAD,
+    RECONCILE_ADAPTERS,
+    RECOVER,
+    SLEEP,
+    SWITCH_MODEL,
+    TRAINED,
+    WAKE_UP,
+)
+from states import ACTOR, Facts
 
 _CONFIGURED: Final = (
     "colocate", "lora", "offload_target", "with_ref", "with_teacher", "keep_old_actor", "strategy", "frozen_base",
@@ -46,24 +57,25 @@ class Standing(Check):
                 found.say(Kind.FACTS, f"{name} is {told}, by the records before it {known[name]}")
             known[name] = told
         if not facts.step_open:
-            self._let_go(("touched",))
+            known.pop("touched", None)
+            self._open["touched"] = None
 
     def _failed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        self._let_go(("models",) if seen.record["target"] != TrainerState.FAULTED else self._known)
+        self._let_go(("models",) if seen.record["target"] != FAULTED else self._known)
 
     def _moved(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
         record, facts = seen.record, self._facts
         trigger = record["trigger"]
-        if facts is None or trigger == TrainerEvent.RECOVER:
+        if facts is None or trigger == RECOVER:
             self._let_go([name for name in self._known if name not in _CONFIGURED])
-        elif trigger == TrainerEvent.BEGIN_STEP:
+        elif trigger == BEGIN_STEP:
             self._becomes(step_open=True, touched=facts.touched)
-        elif trigger == TrainerEvent.TRAINED:
+        elif trigger == TRAINED:
             self._closed(tuple(one for one in facts.accumulated if one not in facts.touched))
-        elif trigger == TrainerEvent.SWITCH_MODEL:
+        elif trigger == SWITCH_MODEL:
             self._becomes(active_model=facts.switch_target)
             self._let_go(("models",))
-        elif trigger == TrainerEvent.RECONCILE_ADAPTERS:
+        elif trigger == RECONCILE_ADAPTERS:
             dropped = record["details"].get("dropped_gradients_of", ())
             self._becomes(accumulated=tuple([one for one in facts.accumulated if one not in dropped]))
         else:
@@ -75,11 +87,11 @@ class Standing(Check):
 
     def _paused(self, trigger: str, details: Mapping[str, Any], facts: Facts) -> None:
         every = facts.active_tags + facts.paused_tags
-        if trigger == TrainerEvent.SLEEP:
+        if trigger == SLEEP:
             self._becomes(scratch_paused=bool(details.get("paused")) or facts.scratch_paused)
-        elif trigger == TrainerEvent.OFFLOAD:
+        elif trigger == OFFLOAD:
             self._becomes(active_tags=0, paused_tags=every)
-        elif trigger == TrainerEvent.WAKE_UP:
+        elif trigger == WAKE_UP:
             self._becomes(active_tags=every, paused_tags=0, scratch_paused=False)
 
     def _noted(self, seen: Seen, found: Found) -> None:

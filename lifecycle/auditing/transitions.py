@@ -9,7 +9,7 @@ from typing import Any, Final
 from lifecycle.audit import notes
 from lifecycle.audit.chain import SCHEMA
 from lifecycle.auditing.kinds import DECIDED, ENDED, Check, Found, Kind, Look, Seen
-from states import TrainerState
+from lifecycle.auditing.members import FAULTED
 from states.replay import EDGES
 
 _SAME: Final = ("trigger", "edge", "source")
@@ -122,7 +122,7 @@ class States(Check):
         if effects is None:
             found.say(Kind.TRANSITION, f"{trigger}/{edge} is no edge that leaves {source}")
         elif event == "failed":
-            if target not in (source, TrainerState.FAULTED):
+            if target not in (source, FAULTED):
                 found.say(Kind.TRANSITION, f"it failed, and goes from {source} to {target}")
             if record["effect"] not in {*effects, *_ALWAYS}:
                 found.say(Kind.TRANSITION, f"{trigger}/{edge} has no effect {record['effect']}")

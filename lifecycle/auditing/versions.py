@@ -9,12 +9,14 @@ from lifecycle.audit import notes
 from lifecycle.audit.chain import SCHEMA
 from lifecycle.auditing.following import others
 from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
-from states import BUFFERS, OFFLOADED, ContentFacts, Facts, Source, TrainerEvent, TrainerState, adapter_group
+from lifecycle.auditing.members import FAULTED, RECONCILE_ADAPTERS, TRAINED
+from states import BUFFERS, OFFLOADED, ContentFacts, Facts, Source, adapter_group
 from states.sources import decide_reads
 
 _KEEP: Final = frozenset({"begin_step", "sleep", "offload", "wake_up", "update_weights", "switch_model"})
 """Events that give no version."""
 _TELLS_ALL: Final = frozenset({notes.JOINED, notes.ADOPTED})
+_LIVE: Final = Source.LIVE
 _LATER: Final = -1
 """A version that is told later."""
 
@@ -43,7 +45,7 @@ class Versions(Check):
             self._is_first = seen.record["schema"] == SCHEMA
 
     def _failed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if seen.record["target"] == TrainerState.FAULTED:
+        if seen.record["target"] == FAULTED:
             self._known = self._newest = None
             self._held = ()
 
@@ -56,7 +58,7 @@ class Versions(Check):
             self._compare(facts, found)
         _look_at_reads(seen, facts, found)
         self._facts = facts
-        if seen.record["source"] == TrainerState.FAULTED:
+        if seen.record["source"] == FAULTED:
             self._known = None  # an undo that is owed may give back what was there before
 
     def _compare(self, facts: Facts, found: Found) -> None:
@@ -75,15 +77,22 @@ class Versions(Check):
             self._rise([version for one in facts.contents for version in (one.live, one.saver, one.file)])
         self._known = told
         self._rise(told.values())
-        self._rise([version for one in facts.contents if one.copies for _, version in one.copies])
+        for one in facts.contents:
+            if one.copies:
+                self._rise([version for _, version in one.copies])
 
     def _look_at_held(self, facts: Facts, newest: int, found: Found) -> None:
         """What is held anywhere was given out. Versions only rise: what was not too new for an entry stays so."""
         is_known = True
         for one in others(self._held, facts.contents):
-            held = [one.live, one.saver, one.file]
-            if one.copies:
-                held += [version for _, version in one.copies]
+            if (
+                not one.copies
+                and (one.live or 0) <= newest
+                and (one.saver or 0) <= newest
+                and (one.file or 0) <= newest
+            ):
+                continue  # nearly always
+            held = [one.live, one.saver, one.file, *[version for _, version in one.copies]]
             later = [version for version in held if version is not None and version > newest]
             if later:
                 is_known = False
@@ -151,9 +160,9 @@ def _are_among(told: object, changed: Mapping[str, int | None]) -> bool:
 
 
 def _may_change(trigger: str, group: str, facts: Facts) -> bool:
-    if trigger == TrainerEvent.TRAINED:
+    if trigger == TRAINED:
         return group in facts.touched
-    if trigger == TrainerEvent.RECONCILE_ADAPTERS:
+    if trigger == RECONCILE_ADAPTERS:
         return group in {adapter_group(name) for name in (*facts.to_load, *facts.to_retire)}
     return True
 
@@ -171,6 +180,6 @@ def _look_at_reads(seen: Seen, facts: Facts, found: Found) -> None:
     if seen.event != "began" or facts.active_tags or record["source"] not in OFFLOADED:
         return
     unplaced = {one.group for one in facts.contents if one.backup == "unplaced"}
-    live = [one.group for one in decide_reads(facts) if one.source is Source.LIVE and one.group not in unplaced]
+    live = [one.group for one in decide_reads(facts) if one.source is _LIVE and one.group not in unplaced]
     if live:
         found.say(Kind.READ, f"{', '.join(live[:3])} would be read from device memory that was given back")

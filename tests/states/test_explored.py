@@ -15,6 +15,7 @@ from states import (
     ContentFacts,
     Effect,
     Facts,
+    Read,
     Row,
     RowKind,
     Source,

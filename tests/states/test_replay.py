@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from states import ContentFacts, Facts, LeaseFacts, NoChange, Refusal, Step, TrainerEvent, TrainerState
+from states import ContentFacts, Facts, LeaseFacts, NoChange, Refusal, Step, TrainerEvent, TrainerState, Verdict
 from states.decision import Decision
 from states.replay import EDGES, Told, decide_again, difference
 
@@ -17,11 +17,10 @@ LEASED = Facts(leases=(LeaseFacts("eval", "live", ("frozen-base",)),))
 def told_of(decision: Decision, rank: int = 0) -> Told:
     """What a record says of this decision."""
     kinds = {Step: "began", Refusal: "refused", NoChange: "unchanged"}
-    verdicts = tuple((one.name, one.holds, one.because, one.remedy) for one in decision.verdicts)
     edge = "already" if isinstance(decision, NoChange) else decision.edge
     target = decision.target if isinstance(decision, Step) else decision.state
     reads = {"live": len(decision.reads)} if isinstance(decision, Step) else None
-    return Told(kinds[type(decision)], edge, target, verdicts, reads, rank)
+    return Told(kinds[type(decision)], edge, target, decision.verdicts, reads, rank)
 
 
 STEP = decide_again(AWAKE, TrainerEvent.SLEEP, Facts())
@@ -70,23 +69,51 @@ def test_each_part_that_differs_is_said(changes: dict[str, object], what: str) -
 def test_a_verdict_that_differs_is_said() -> None:
     """Whether it holds, why, and the remedy of one that does not; why one holds is not on every record."""
     told = told_of(REFUSAL)
-    name, holds, *_ = told.verdicts[-1]
-    failed = next(at for at, one in enumerate(told.verdicts) if not one[1])
+    last = told.verdicts[-1]
+    failed = next(at for at, one in enumerate(told.verdicts) if not one.holds)
 
-    def with_verdict(at: int, *said: object) -> Told:
-        return replace(told, verdicts=(*told.verdicts[:at], (told.verdicts[at][0], *said), *told.verdicts[at + 1 :]))
+    def with_verdict(at: int, **said: object) -> Told:
+        verdicts = list(REFUSAL.verdicts)
+        verdicts[at] = replace(verdicts[at], **said)  # type: ignore[arg-type]
+        return replace(told, verdicts=verdicts)
 
-    assert holds
-    assert difference(REFUSAL, with_verdict(len(told.verdicts) - 1, True, "", "")) == ""
-    assert f"{name} holds by the facts, the record says that it does not hold" in difference(
-        REFUSAL, with_verdict(len(told.verdicts) - 1, False, "", "")
+    assert last.holds
+    assert difference(REFUSAL, with_verdict(-1, because="")) == ""
+    assert f"{last.name} holds by the facts, the record says that it does not hold" in difference(
+        REFUSAL, with_verdict(-1, holds=False)
     )
-    assert "does not hold because" in difference(REFUSAL, with_verdict(failed, False, "somebody", ""))
+    assert "does not hold because" in difference(REFUSAL, with_verdict(failed, because="somebody"))
+    assert "does not hold because" in difference(REFUSAL, with_verdict(failed, remedy=""))
+
+
+def test_other_names_are_said_before_what_they_say() -> None:
+    """Whoever was asked something else has another answer anyway; that there are more or fewer counts as well."""
+    told = told_of(REFUSAL)
+    first, *rest = REFUSAL.verdicts
+    turned = replace(first, holds=not first.holds)
+
+    for verdicts in ((turned, *rest[:-1], replace(rest[-1], name="another")), (turned, *rest[:-1])):
+        assert difference(REFUSAL, replace(told, verdicts=verdicts)).startswith(f"the facts ask {first.name}, ")
+    assert difference(REFUSAL, replace(told, verdicts=(turned, *rest))).startswith(f"{first.name} holds by the facts")
+
+
+def test_reads_that_differ_are_told_by_source() -> None:
+    """As a record tells them."""
+    wrong = difference(STEP, replace(told_of(STEP), reads={"none": 1}))
+
+    assert wrong == "the facts give the reads {'live': 1}, the record says {'none': 1}"
 
 
 def joined(*verdicts: tuple[str, str], rank: int = 0) -> Told:
     """A refusal of several ranks, as each of them records it."""
-    return Told("refused", "offloads-to-cpu", SLEEPING, tuple((n, False, b, "") for n, b in verdicts), None, rank)
+    return Told(
+        "refused",
+        "offloads-to-cpu",
+        SLEEPING,
+        tuple(Verdict(n, holds=False, because=b) for n, b in verdicts),
+        None,
+        rank,
+    )
 
 
 def said_by(decision: Decision, name: str) -> str:

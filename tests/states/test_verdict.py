@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from typing import Any, cast
 
 import pytest
@@ -64,6 +64,37 @@ def test_a_guard_that_raises_does_not_hold_and_says_so(error: Exception) -> None
     assert not verdict
     assert type(error).__name__ in verdict.because
     assert "report it" in verdict.remedy
+
+
+@pytest.mark.parametrize("name", ["strays", "leases", "transport_holders"])
+def test_facts_that_lack_a_list_are_no_permission(name: str) -> None:
+    """None is not an empty list: whoever needs it cannot be evaluated, and does not hold."""
+    decision = decide(TrainerState.SLEEPING, TrainerEvent.OFFLOAD, replace(Facts(), **{name: None}))
+
+    assert isinstance(decision, Refusal)
+    assert all("could not be evaluated" in one.because for one in decision.failed)
+
+
+def test_what_was_said_before_is_said_again_by_the_same_verdict() -> None:
+    """Of what holds and of what does not, each: a guard that is asked in turns makes no new one."""
+    held, failed = the_moon_is_full(Facts(step_open=True)), the_moon_is_full(Facts())
+
+    assert the_moon_is_full.ask(Facts(step_open=True)) is held
+    assert the_moon_is_full.ask(Facts()) is failed
+
+
+def test_outcomes_are_frozen_and_compared_by_what_they_hold() -> None:
+    """Also those that write their fields themselves."""
+    first, second = (decide(TrainerState.AWAKE, TrainerEvent.SLEEP, Facts(backup_need_bytes=n)) for n in (1, 2))
+
+    assert isinstance(first, Step)
+    assert isinstance(second, Step)
+    assert (first, hash(first), repr(first)) == (second, hash(second), repr(second))
+    assert first != replace(first, edge="another")
+    assert first.reads[0] == replace(first.reads[0]) != replace(first.reads[0], version=9)
+    for one in (first, first.reads[0], first.verdicts[0]):
+        with pytest.raises(FrozenInstanceError):
+            one.because = "another"  # type: ignore[union-attr, misc]
 
 
 @pytest.mark.parametrize("state", TrainerState)
