@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from lifecycle.audit import notes
+from lifecycle.auditing.following import others
 from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
 from lifecycle.auditing.members import (
     FAULTED,
@@ -33,9 +34,9 @@ class Kept(Check):
     def __init__(self) -> None:
         self._copies: _Copies | None = None
         self._unknown: set[str] = set()
-        self._borrowed: dict[str, tuple[str, ...]] | None = None
-        self._file: tuple[int | None] | None = None
         self._facts: Facts | None = None
+        self._lends = self._has_file = False
+        self._is_written = False
 
     def looks(self) -> Mapping[str, Look]:
         """What writes copies."""
@@ -51,31 +52,34 @@ class Kept(Check):
 
     def facts(self, seen: Seen, facts: Facts, found: Found) -> None:  # noqa: ARG002 - as every look
         """The copies that facts name."""
-        if self._facts is None or facts.contents is not self._facts.contents or self._copies is None:
+        before, self._facts = self._facts, facts
+        if self._is_written or before is None or facts.contents is not before.contents:
             copies = _copies_of(facts)
-            self._compare(facts, copies, found)
-            self._copies = copies
-            self._borrowed = {one.group: one.borrowed for one in facts.contents}
-            base = facts.content(FROZEN_BASE)
-            self._file = None if base is None else (base.file,)
-        self._facts = facts
+            if self._copies is not None:
+                self._compare(facts, self._copies, copies, found)
+            if before is not None:
+                self._compare_entries(before, facts, found)
+            self._copies, self._is_written = copies, False
+        self._lends = self._has_file = True
         if self._unknown:
             self._unknown = set()
 
-    def _compare(self, facts: Facts, copies: _Copies, found: Found) -> None:
-        if self._copies:
-            groups = {one.group for one in facts.contents}
-            for tag in (copies.keys() | self._copies.keys()) - self._unknown:
-                known = {group: one for group, one in self._copies.get(tag, {}).items() if group in groups}
-                _compare_tag(tag, known, copies.get(tag, {}), found)
-        elif self._copies is not None:
-            for tag in copies.keys() - self._unknown:
-                _compare_tag(tag, {}, copies[tag], found)
-        for one in facts.contents:
-            if self._borrowed is not None and self._borrowed.get(one.group, one.borrowed) != one.borrowed:
-                was = self._borrowed[one.group]
-                found.say(Kind.FACTS, f"{one.group} is borrowed by {one.borrowed}, and was by {was}")
-            if one.group == FROZEN_BASE and self._file not in (None, (one.file,)):
+    def _compare(self, facts: Facts, known: _Copies, told: _Copies, found: Found) -> None:
+        if not known and not told:
+            return
+        groups = {one.group for one in facts.contents}
+        for tag in (told.keys() | known.keys()) - self._unknown:
+            held = {group: one for group, one in known.get(tag, {}).items() if group in groups}
+            _compare_tag(tag, held, told.get(tag, {}), found)
+
+    def _compare_entries(self, before: Facts, facts: Facts, found: Found) -> None:
+        """By whom an entry is borrowed, and its file, where nothing has changed these."""
+        known = {one.group: one for one in before.contents}
+        for one in others(before.contents, facts.contents):
+            was = known.get(one.group, one)
+            if self._lends and was.borrowed != one.borrowed:
+                found.say(Kind.FACTS, f"{one.group} is borrowed by {one.borrowed}, and was by {was.borrowed}")
+            if self._has_file and was.file != one.file and one.group == FROZEN_BASE:
                 found.say(Kind.FACTS, f"the base file holds version {one.file}, and nobody has written it")
 
     def _ended(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
@@ -85,17 +89,17 @@ class Kept(Check):
             return
         is_loaded = trigger == TRAINED and FROZEN_BASE in facts.touched
         if is_loaded or "base-file-write" in record["moved"]:  # of the same content there may be a file already
-            self._file = None
+            self._has_file = False
         if trigger in _STILL:
             return
-        self._borrowed = None
+        self._lends = False
         self._unknown.add(ACTOR)
         if trigger == SWITCH_MODEL and record["moved"].get("snapshot"):
             self._unknown |= {*facts.models, facts.switch_target, facts.active_model}
         elif trigger == RECONCILE_ADAPTERS:
             for group in map(adapter_group, (*facts.to_load, *facts.to_retire)):
                 for held in (self._copies or {}).values():
-                    held.pop(group, None)
+                    self._is_written |= held.pop(group, None) is not None
         elif trigger == RECOVER:
             self.forget()
 
@@ -106,9 +110,9 @@ class Kept(Check):
             self.forget()
         elif note in {notes.ABORTED, notes.OUTSIDE}:
             self._unknown.add(ACTOR)
-            self._borrowed = None
+            self._lends = False
         elif note in notes.COPIED:
-            self._borrowed = None
+            self._lends, self._is_written = False, True
             if note == SnapshotCall.RELEASE and (record["bytes"] or any(record["versions"].values())):
                 found.say(Kind.FACTS, f"{note} has copied something")
             if self._copies is not None:
@@ -122,7 +126,8 @@ class Kept(Check):
 
     def forget(self) -> None:
         """The copies of the next facts are believed."""
-        self._copies = self._borrowed = self._file = self._facts = None
+        self._copies = self._facts = None
+        self._lends = self._has_file = self._is_written = False
         self._unknown = set()
 
 
