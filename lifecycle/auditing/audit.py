@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lifecycle.audit.expand import is_whole
 from lifecycle.audit.rotation import GZIP
+from lifecycle.audit.values import DAMAGE
 from lifecycle.auditing.asked import Asked
 from lifecycle.auditing.chain import Chain
 from lifecycle.auditing.decisions import Verdicts
@@ -28,7 +28,6 @@ from lifecycle.auditing.versions import Versions
 
 _EVENTS: Final = {f"lifecycle.{event}": event for event in EVERY}
 _MESSAGE_MAX: Final = 600
-_DAMAGE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 
 
 @dataclass
@@ -118,7 +117,7 @@ class _LogAudit:
                 yield from [_violation(kind, line, message) for kind, message in found]
                 found.clear()
             if is_whole and self._projects:
-                yield Projected(line, line.record)
+                yield Projected(line, self._facts.in_full(line.record))
         yield from self._ended(last, torn)
 
     def _ended(self, last: Line | None, torn: Line | None) -> Iterator[Violation]:
@@ -151,24 +150,24 @@ class _LogAudit:
         event = _EVENTS.get(record["event"])
         if event is None:
             return f"{record['event']} is no event of a record"
+        seen, facts = Seen(record, event), None
+        if event in DECIDED and record.get("facts") is not None:  # version 1 tells none where none changed
+            try:
+                facts, seen.changed = self._facts.of(record), self._facts.changed
+            except DAMAGE as error:
+                return f"its facts are not those of this version: {error}"
+            if facts is None:
+                return "its facts are changes of a record that is not there"
         problem = problem_of(record)
         if problem:
             return problem
-        seen, facts, told = Seen(record, event), None, record.get("facts")
-        if told is not None and event in DECIDED:  # version 1 tells none where none changed
-            if not is_whole(told):
-                return "its facts are changes of a record that is not there"
-            try:
-                facts, seen.changed = self._facts.of(told), self._facts.changed
-            except _DAMAGE as error:
-                return f"its facts are not those of this version: {error}"
         try:
             for look in self._looks[event]:
                 look(seen, found)
             if facts is not None:
                 for of_facts in self._of_facts:
                     of_facts(seen, facts, found)
-        except _DAMAGE as error:  # a value that no record has
+        except DAMAGE as error:  # a value that no record has
             return f"its values cannot be compared: {type(error).__name__}: {error}"
         return ""
 

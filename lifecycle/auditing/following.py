@@ -9,14 +9,13 @@ from typing import Any, Final, get_type_hints
 from msgspec import UNSET, ValidationError, convert, defstruct
 from msgspec.json import encode
 
-from lifecycle.audit.expand import ExpandedFacts
 from lifecycle.audit.facts import ENTRIES
+from lifecycle.audit.values import DAMAGE, Values
 from states import Facts
 
+SCOPES: Final = {"shared": Facts().shared().keys(), "local": Facts().local().keys()}
 _HINTS: Final = get_type_hints(Facts)
-_SCOPES: Final = {"shared": frozenset(Facts().shared()), "local": frozenset(Facts().local())}
-_SCOPE_OF: Final = {name: scope for scope, names in _SCOPES.items() for name in sorted(names & ENTRIES.keys())}
-_CHANGES: Final = frozenset({*_SCOPES, "since"})
+_CHANGES: Final = frozenset({*SCOPES, "since"})
 _FIELDS: Final = {name: frozenset(one.name for one in fields(kind)) for name, kind in ENTRIES.items()}
 _PLAIN: Final = defstruct("Plain", [(name, _HINTS[name], UNSET) for name in _HINTS if name not in ENTRIES])
 """Any of the facts that are no lists of entries."""
@@ -29,33 +28,100 @@ class FactsReader:
 
     Attributes:
         changed: those of them that :meth:`of` was given last, as they were told, by name.
+        told: all of them, as they were told, by name; None where that is not known.
     """
 
     def __init__(self) -> None:
-        self._told: Mapping[str, Any] | None = None
-        self._facts = Facts()
-        self._entries: dict[str, tuple[list[Any], tuple[Any, ...]]] = {}
-        self._is_full = True
         self.changed: Mapping[str, Any] = {}
+        self.told: dict[str, Any] | None = None
+        self._sequence: object = None
+        self._values = Values()
+        self._facts: Facts | None = None
+        self._entries: dict[str, tuple[list[Any], tuple[Any, ...]]] = {}
 
-    def of(self, told: Mapping[str, Any]) -> Facts:
-        """The facts.
+    def of(self, record: Mapping[str, Any]) -> Facts | None:
+        """The facts of a record; None where they are changes of a record that was not read before it.
+
+        Args:
+            record: with facts as they are written.
 
         Raises:
             KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
         """
-        before, self._told = self._told, None
-        if before is None:
-            self._entries = {name: ([], ()) for name in ENTRIES}
-        self._is_full = before is None or not isinstance(told, ExpandedFacts) or told.before is not before
-        self.changed = self._unlike(told, before) if self._is_full else _written(told)
-        if self.changed:
+        told, facts, self._facts = record["facts"], self._facts, None
+        last, self._sequence = self._sequence, record["sequence"]
+        if "since" not in told:
+            changed = self._in_full(told, is_followed=facts is not None)
+        elif self.told is None or told["since"] != last:
+            self.told = None
+            return None
+        else:
+            changed = self._changes(told, self.told)
+        if self.told is None:
+            return None
+        if facts is None:  # nothing is known, or what was told before could not be read
+            changed, facts, self._entries = self.told, Facts(), {name: ([], ()) for name in ENTRIES}
+        self.changed = changed
+        if changed:
             try:
-                self._facts = self._facts.changed(self._made(self.changed))
+                facts = facts.changed(self._made(changed))
             except ValidationError as error:
                 raise ValueError(str(error)) from error
-        self._told = told
-        return self._facts
+        self._facts = facts
+        return facts
+
+    def in_full(self, record: dict[str, Any]) -> dict[str, Any]:
+        """The record that was given last with all facts, instead of what is written. It itself where it tells none."""
+        if self.told is None or "facts" not in record:
+            return record
+        scopes = {scope: {name: self.told[name] for name in names} for scope, names in SCOPES.items()}
+        return {**record, "facts": scopes}
+
+    def _changes(self, told: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+        """Facts that are told as changes. None are known any more where somebody has damaged these."""
+        changed: dict[str, Any] = {}
+        self.told = None
+        try:
+            for scope, names in SCOPES.items():
+                for name, one in told[scope].items():
+                    if name not in names:
+                        return changed
+                    is_value = type(one) is not dict and type(one) is not list
+                    changed[name] = one if is_value else self._values.of(name, before[name], one)
+        except DAMAGE:
+            return changed
+        self.told = before
+        before.update(changed)
+        if told.keys() != _CHANGES:
+            raise ValueError(f"they hold {', '.join(sorted(told.keys() ^ _CHANGES))}")
+        return changed
+
+    def _in_full(self, told: dict[str, Any], *, is_followed: bool) -> dict[str, Any]:
+        """Of facts that are told in full, those that are others than before."""
+        before, self.told = self.told, None
+        self._values.begin()
+        for scope, names in SCOPES.items():
+            if told[scope].keys() != names:
+                raise ValueError(f"the {scope} ones are not all there, or others are")
+        self.told = both = {**told["shared"], **told["local"]}
+        if told.keys() != SCOPES.keys():
+            raise ValueError(f"they hold {', '.join(sorted(told.keys() ^ SCOPES.keys()))}")
+        if before is None or not is_followed:
+            return both
+        unlike = {name: one for name, one in both.items() if not _is_same(one, before[name])}
+        for name in ENTRIES:
+            if name in unlike:
+                self._keep_same(name, both[name])
+            else:
+                self._entries[name] = both[name], self._entries[name][1]
+        return unlike
+
+    def _keep_same(self, name: str, told: list[Any]) -> None:
+        """Of entries that are told in full, those that are as they were stay the same objects."""
+        was, made = self._entries[name]
+        if len(was) == len(told):
+            same = [one if _is_same(one, old) else old for one, old in zip(told, was, strict=True)]
+            self._entries[name] = same, made
 
     def _made(self, told: Mapping[str, Any]) -> dict[str, Any]:
         """The values of these facts, by name."""
@@ -75,47 +141,12 @@ class FactsReader:
         """A list of entries; those that are others than in the list before are made."""
         was, made = self._entries[name]
         if len(was) == len(told):  # nearly always none has come or gone
-            now = [
-                done if one is old or (self._is_full and _is_same(one, old)) else _entry(name, one)
-                for one, old, done in zip(told, was, made, strict=True)
-            ]
+            now = [done if one is old else _entry(name, one) for one, old, done in zip(told, was, made, strict=True)]
         else:
             held = {id(old): done for old, done in zip(was, made, strict=True)}
             now = [held.get(id(one)) or _entry(name, one) for one in told]
         self._entries[name] = told, tuple(now)
         return self._entries[name][1]
-
-    def _unlike(self, told: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Of facts that are told in full, those that are others than before."""
-        strange = {*told, *getattr(told, "written", ())} - _CHANGES
-        if strange:
-            raise ValueError(f"they hold {', '.join(sorted(strange))}")
-        for scope, names in _SCOPES.items():
-            if told[scope].keys() != names:
-                raise ValueError(f"the {scope} ones are not all there, or others are")
-        if before is None:
-            return {**told["shared"], **told["local"]}
-        unlike = {}
-        for scope in _SCOPES:
-            was = before[scope]
-            unlike.update({name: one for name, one in told[scope].items() if not _is_same(one, was[name])})
-        for name, scope in _SCOPE_OF.items():
-            if name not in unlike:
-                self._entries[name] = told[scope][name], self._entries[name][1]
-        return unlike
-
-
-def _written(told: Any) -> dict[str, Any]:
-    """Facts that a record tells as changes. No name that was not there can have been changed."""
-    written = told.written
-    if written.keys() != _CHANGES:
-        raise ValueError(f"they hold {', '.join(sorted(written.keys() ^ _CHANGES))}")
-    changed = {}
-    for scope in _SCOPES:
-        now = told[scope]
-        for name in written[scope]:
-            changed[name] = now[name]
-    return changed
 
 
 def _is_same(one: Any, was: Any) -> bool:

@@ -13,7 +13,6 @@ from msgspec import UNSET
 from msgspec.structs import asdict, fields
 
 from lifecycle.audit.chain import SCHEMA
-from lifecycle.audit.expand import Expander
 from lifecycle.audit.read import raw_lines
 from lifecycle.audit.schema import KINDS, NotedRecord, OpenedRecord, ToldVerdict
 
@@ -37,8 +36,7 @@ class Line:
         file: where it stands.
         number: its number there, from 1.
         text: as it was written, without its end.
-        record: its keys, None where it is torn; with whole facts where what they are a change of was read, and
-            verdicts as the schema has them.
+        record: its keys, None where it is torn; with facts as they are written, and verdicts as the schema has them.
         problem: why it is no record of the schema, empty when it is one.
     """
 
@@ -55,11 +53,8 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[Line]:
     Raises:
         AuditError: a file cannot be read, or is of another format.
     """
-    expander = Expander()
     for file, number, text in raw_lines(path):
         record, problem = _read(text)
-        if record is not None and not problem:
-            expander.expand(record)
         yield Line(file, number, text, record, problem)
 
 

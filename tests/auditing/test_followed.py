@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -28,28 +28,74 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return good_log(tmp_path_factory.mktemp("good") / "audit.jsonl")
 
 
-def with_facts(log: Path) -> Iterator[dict[str, Any]]:
-    """Its records that have facts, one at a time: which facts one is a change of is known until the next is read."""
-    yield from (one for one in read_lines(log) if isinstance(one, dict) and "facts" in one)
+def with_facts(log: Path) -> list[tuple[dict[str, Any], Facts]]:
+    """Its records that have facts, as they are written, and the facts that the log's reader makes of each."""
+    written = map(json.loads, log.read_bytes().splitlines())
+    whole = (facts_of(one) if "facts" in one else None for one in read_lines(log) if isinstance(one, dict))
+    return [(one, facts) for one, facts in zip(written, whole, strict=True) if facts is not None]
 
 
 def test_followed_facts_are_those_that_stand_there(log: Path) -> None:
     """Change by change the same as made of the whole record, and what did not change is the same object."""
     reader = FactsReader()
 
-    followed = [(reader.of(one["facts"]), facts_of(one)) for one in with_facts(log)]
+    followed = [(reader.of(one), facts) for one, facts in with_facts(log)]
 
-    assert [one for one, _ in followed] == [one for _, one in followed]
-    assert sum(one.contents is other.contents for (one, _), (other, _) in pairwise(followed)) > 3
+    assert [one for one, _ in followed] == [facts for _, facts in followed]
+    assert sum(one.contents is other.contents for (one, _), (other, _) in pairwise(followed) if one and other) > 3
 
 
-def test_facts_that_change_others_are_read_whole(log: Path) -> None:
-    """Where the facts before were not read nothing of them is taken over."""
+def test_facts_that_change_others_are_not_known_where_those_were_not_read(log: Path) -> None:
+    """Until a record tells all of them again."""
+    reader, known = FactsReader(), 0
+
+    for number, (record, facts) in enumerate(with_facts(log)):
+        if number % 3 != 0:
+            continue
+        is_full = "since" not in record["facts"]
+        assert reader.of(record) == (facts if is_full else None)
+        known += is_full
+
+    assert 0 < known < number // 3
+
+
+def test_facts_that_are_told_in_full_again_are_the_same_objects(log: Path) -> None:
+    """As far as they are the same: of JSON, in which a number is no truth value."""
+    (record, facts), *_ = with_facts(log)
     reader = FactsReader()
+    first = reader.of(record)
+    assert first == facts
+    assert first is not None
 
-    for number, record in enumerate(with_facts(log)):
-        if number % 3 == 0:
-            assert reader.of(record["facts"]) == facts_of(record)
+    again = json.loads(json.dumps(record))
+    again["facts"]["local"]["scratch_paused"] = not facts.scratch_paused
+    second = reader.of(again)
+
+    assert second == replace(facts, scratch_paused=not facts.scratch_paused)
+    assert second is not None
+    assert second.contents is first.contents
+    assert [*reader.changed] == ["scratch_paused"]
+    again = json.loads(json.dumps(again))
+    again["facts"]["shared"]["contents"][0]["frozen"] = 1
+    with pytest.raises(ValueError, match="Expected `bool`"):
+        reader.of(again)
+
+
+def test_facts_that_could_not_be_read_are_read_once_they_are_right(log: Path) -> None:
+    """What is wrong stands in the records that follow as well, until one of them changes it."""
+    records = [one for one, _ in with_facts(log)]
+    told = [at for at, one in enumerate(records) if "active_tags" in one["facts"]["local"]]
+    at, right = next(pair for pair in pairwise(told) if "since" in records[pair[0]]["facts"])
+    records[at]["facts"]["local"]["active_tags"] = "x"
+    reader, wrong = FactsReader(), []
+
+    for number, record in enumerate(records):
+        try:
+            assert reader.of(record) is not None
+        except ValueError:
+            wrong.append(number)
+
+    assert wrong == [*range(at, right)]
 
 
 def test_facts_of_another_type_are_none() -> None:
@@ -57,7 +103,7 @@ def test_facts_of_another_type_are_none() -> None:
     told = {"shared": Facts().shared() | {"active_model": 3, "contents": []}, "local": Facts().local()}
 
     with pytest.raises(ValueError, match="active_model"):
-        FactsReader().of(told)
+        FactsReader().of({"sequence": 1, "facts": told})
 
 
 def test_others_are_those_that_did_not_stand_there() -> None:
