@@ -10,6 +10,7 @@ from lifecycle.audit.spans import positions_in
 
 DAMAGE: Final = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """What may be raised by a record that somebody has changed."""
+_CONTAINERS: Final = frozenset({dict, list})
 
 
 class Values:
@@ -42,10 +43,13 @@ class Values:
     def _rows(self, key: str, before: list[Any], told: Mapping[str, Any], gone: dict[str, Any]) -> list[Any]:
         entries = before.copy()
         for one in told.get("changed", ()):
-            plain, others = self._change(one, key)
-            for at in positions_in(one["at"]):
-                entry = {**entries[at], **plain}
-                entries[at] = _changed(before[at], entry, others) if others else entry
+            fields = one.copy()
+            at = fields.pop("at")
+            fields.pop(key, None)
+            others = self._take_others(fields)
+            for position in positions_in(at):
+                entry = {**entries[position], **fields}
+                entries[position] = _changed(before[position], entry, others) if others else entry
         left = frozenset(told.get("gone", ()))
         if left:
             gone |= {one[key]: one for one in entries if one[key] in left}
@@ -55,16 +59,17 @@ class Values:
             entries.insert(one.get("at", len(entries)), gone.get(one[key], {}) | entry)
         return entries
 
-    def _change(self, row: Mapping[str, Any], key: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a row sets: fields of which the value stands there, and all others."""
-        plain, others = {}, {}
-        for name, told in row.items():
-            value = self.plain(told) if type(told) is dict or type(told) is list else told
+    def _take_others(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Take out of a row what is not the value of a field as it stands there; nearly always there is nothing."""
+        names = [name for name, told in fields.items() if type(told) in _CONTAINERS or "." in name]
+        others = {}
+        for name in names:
+            value = self.plain(fields.pop(name))
             if type(value) is dict or "." in name:
                 others[name] = value
-            elif name not in ("at", key):
-                plain[name] = value
-        return plain, others
+            else:
+                fields[name] = value
+        return others
 
     def plain(self, told: Any) -> Any:
         """A value that stands there, with the lists that it points at."""

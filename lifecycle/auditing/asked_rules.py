@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from operator import attrgetter
 from typing import Final
 
 from states import ADAPTER_PREFIX, BUFFERS, TRAINABLE_BASE, EngineFacts, Facts, adapter_group
@@ -16,6 +17,7 @@ _SIZES: Final = (
     "backup_need_bytes", "copy_need_bytes", "disk_need_bytes", "resume_need_bytes", "transport_bytes",
     "active_tags", "paused_tags", "host_free_bytes", "disk_free_bytes", "device_free_bytes",
 )  # fmt: skip
+_SIZES_OF: Final = attrgetter(*_SIZES)
 _DIGEST: Final = 64
 
 
@@ -71,8 +73,7 @@ def _touched_always(groups: list[str]) -> tuple[str, ...]:
 
 
 def _sizes(facts: Facts) -> Iterator[str]:
-    for name in _SIZES:
-        value: int | None = getattr(facts, name)
+    for name, value in zip(_SIZES, _SIZES_OF(facts), strict=True):
         if value is not None and value < 0:
             yield f"{name} is {value}"
 

@@ -141,7 +141,10 @@ class FactsReader:
         """A list of entries; those that are others than in the list before are made."""
         was, made = self._entries[name]
         if len(was) == len(told):  # nearly always none has come or gone
-            now = [done if one is old else _entry(name, one) for one, old, done in zip(told, was, made, strict=True)]
+            now = list(made)
+            for at, (one, old) in enumerate(zip(told, was, strict=True)):
+                if one is not old:
+                    now[at] = _entry(name, one)
         else:
             held = {id(old): done for old, done in zip(was, made, strict=True)}
             now = [held.get(id(one)) or _entry(name, one) for one in told]

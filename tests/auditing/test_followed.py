@@ -123,7 +123,7 @@ def test_what_is_looked_at_again_when_facts_change_is_named() -> None:
     for named, rule in asked_rules.RULES:
         read = fields_read(rule) | (fields_read(asked_rules.adapters_in) if "adapters_in" in source_of(rule) else set())
         read |= {*asked_rules._NAMED} if "in _NAMED" in source_of(rule) else set()
-        read |= {*asked_rules._SIZES} if "in _SIZES" in source_of(rule) else set()
+        read |= {*asked_rules._SIZES} if "_SIZES" in source_of(rule) else set()
         assert {asked_rules.GROUPS if one == "contents" else one for one in read} == named, rule
 
 
