@@ -25,6 +25,7 @@ from lifecycle.auditing.ranks import Projected, compare
 from lifecycle.auditing.standing import Standing
 from lifecycle.auditing.transitions import Pairs, States
 from lifecycle.auditing.versions import Versions
+from states import Facts
 
 _EVENTS: Final = {f"lifecycle.{event}": event for event in EVERY}
 _MESSAGE_MAX: Final = 600
@@ -150,26 +151,36 @@ class _LogAudit:
         event = _EVENTS.get(record["event"])
         if event is None:
             return f"{record['event']} is no event of a record"
-        seen, facts = Seen(record, event), None
+        seen, facts, problem = Seen(record, event), None, ""
         if event in DECIDED and record.get("facts") is not None:  # version 1 tells none where none changed
-            try:
-                facts, seen.changed = self._facts.of(record), self._facts.changed
-            except DAMAGE as error:
-                return f"its facts are not those of this version: {error}"
-            if facts is None:
-                return "its facts are changes of a record that is not there"
-        problem = problem_of(record)
+            facts, problem = self._follow(seen)
+        problem = problem or problem_of(record)
         if problem:
             return problem
         try:
-            for look in self._looks[event]:
-                look(seen, found)
-            if facts is not None:
-                for of_facts in self._of_facts:
-                    of_facts(seen, facts, found)
+            self._show(seen, facts, found)
         except DAMAGE as error:  # a value that no record has
             return f"its values cannot be compared: {type(error).__name__}: {error}"
         return ""
+
+    def _follow(self, seen: Seen) -> tuple[Facts | None, str]:
+        """The facts of a record, or why there are none."""
+        try:
+            facts = self._facts.of(seen.record)
+        except DAMAGE as error:
+            return None, f"its facts are not those of this version: {error}"
+        seen.changed = self._facts.changed
+        return facts, "" if facts is not None else "its facts are changes of a record that is not there"
+
+    def _show(self, seen: Seen, facts: Facts | None, found: Found) -> None:
+        if seen.event == "opened" and not seen.record.get("continues"):
+            for check in self._checks:
+                check.begin(seen, found)
+        for look in self._looks[seen.event]:
+            look(seen, found)
+        if facts is not None:
+            for of_facts in self._of_facts:
+                of_facts(seen, facts, found)
 
     def _forget(self) -> None:
         for check in self._checks:

@@ -50,13 +50,9 @@ class Ends(Check):
 
     def looks(self) -> Mapping[str, Look]:
         """An end, and what changes with what it is compared."""
-        return {"opened": self._opened, "moved": self._ended, "failed": self._ended, "noted": self._noted}
+        return {"moved": self._ended, "failed": self._ended, "noted": self._noted}
 
-    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if not seen.record.get("continues"):
-            self.forget()
-
-    def _noted(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _noted(self, seen: Seen, found: Found) -> None:
         if seen.record["note"] == notes.PLACED:
             self._awake = self._gone = None
 

@@ -24,12 +24,8 @@ class Engines(Check):
         self._is_from_start = False
 
     def looks(self) -> Mapping[str, Look]:
-        """A session, and what was sent to engines."""
-        return {"opened": self._opened, "moved": self._ended, "failed": self._ended}
-
-    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if not seen.record.get("continues"):
-            self.forget()
+        """What was sent to engines."""
+        return {"moved": self._ended, "failed": self._ended}
 
     def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
         """What engines say that they hold."""

@@ -40,17 +40,13 @@ class Kept(Check):
 
     def looks(self) -> Mapping[str, Look]:
         """What writes copies."""
-        return {"opened": self._opened, "moved": self._ended, "failed": self._failed, "noted": self._noted}
+        return {"moved": self._ended, "failed": self._failed, "noted": self._noted}
 
-    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if not seen.record.get("continues"):
-            self.forget()
-
-    def _failed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _failed(self, seen: Seen, found: Found) -> None:
         if seen.record["target"] == FAULTED:
             self.forget()
 
-    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:  # noqa: ARG002 - as every look
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
         """The copies that facts name."""
         before, self._facts = self._facts, facts
         if self._is_written or before is None or facts.contents is not before.contents:
@@ -82,7 +78,7 @@ class Kept(Check):
             if self._has_file and was.file != one.file and one.group == FROZEN_BASE:
                 found.say(Kind.FACTS, f"the base file holds version {one.file}, and nobody has written it")
 
-    def _ended(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _ended(self, seen: Seen, found: Found) -> None:
         record, facts = seen.record, self._facts
         trigger = record["trigger"]
         if facts is None:

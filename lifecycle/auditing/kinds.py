@@ -94,8 +94,12 @@ Look = Callable[[Seen, Found], None]
 class Check:
     """Looks for violations of a kind, record by record."""
 
+    def begin(self, seen: Seen, found: Found) -> None:
+        """A session begins: nothing is known of what went before it."""
+        self.forget()
+
     def looks(self) -> Mapping[str, Look]:
-        """What looks at a record, by its event. Others are not shown to it."""
+        """What looks at a record, by its event. Others are not shown to it, and of sessions only those that go on."""
         return {}
 
     def facts(self, seen: Seen, facts: Facts, found: Found) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from lifecycle.auditing.kinds import Check, Found, Kind, Look, Seen
+from lifecycle.auditing.kinds import Check, Found, Kind, Seen
 from states import OFFLOADED, Facts, LeaseFacts, Source
 
 
@@ -14,13 +12,9 @@ class Leases(Check):
     def __init__(self) -> None:
         self._open: tuple[LeaseFacts, ...] = ()
 
-    def looks(self) -> Mapping[str, Look]:
-        """A session: those of the one before it are open no more."""
-        return {"opened": self._opened}
-
-    def _opened(self, seen: Seen, found: Found) -> None:
-        if not seen.record.get("continues"):
-            self.end(found)
+    def begin(self, seen: Seen, found: Found) -> None:
+        """Leases of the session before it are open no more."""
+        self.end(found)
 
     def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
         """The leases that are open."""

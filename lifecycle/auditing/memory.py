@@ -34,16 +34,16 @@ class Bytes(Check):
         self._copied = 0
         self._prefix: str | None = None
 
+    def begin(self, seen: Seen, found: Found) -> None:
+        """Another session may name its tags otherwise."""
+        self.forget()
+        self._prefix = None
+
     def looks(self) -> Mapping[str, Look]:
-        """A session, the end of a transition, or a call that copies."""
-        return {"opened": self._opened, "noted": self._noted, "moved": self._ended, "failed": self._ended}
+        """The end of a transition, or a call that copies."""
+        return {"noted": self._noted, "moved": self._ended, "failed": self._ended}
 
-    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if not seen.record.get("continues"):
-            self.forget()
-            self._prefix = None
-
-    def _noted(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _noted(self, seen: Seen, found: Found) -> None:
         record = seen.record
         if record["note"] in notes.COPIED and isinstance(record.get("bytes"), int):
             self._copied += record["bytes"]
@@ -149,7 +149,7 @@ class Copies(Check):
         """What an event has copied, and what may have changed copies otherwise."""
         return {"moved": self._moved, **dict.fromkeys(("opened", "noted", "failed"), self._changed)}
 
-    def _changed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _changed(self, seen: Seen, found: Found) -> None:
         self._copies = None
 
     def _moved(self, seen: Seen, found: Found) -> None:
@@ -160,7 +160,7 @@ class Copies(Check):
             told = f"{record['trigger']}/{record['edge']} makes no copy, and bytes of one were copied"
             found.say(Kind.COPY, told)
 
-    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:  # noqa: ARG002 - as every look
+    def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
         """Copies that facts name."""
         if self._copies is not None and facts.contents is self._contents:
             return  # nothing that they name has changed

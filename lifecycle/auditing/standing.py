@@ -41,11 +41,7 @@ class Standing(Check):
 
     def looks(self) -> Mapping[str, Look]:
         """What changes facts."""
-        return {"opened": self._opened, "moved": self._moved, "failed": self._failed, "noted": self._noted}
-
-    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if not seen.record.get("continues"):
-            self.forget()
+        return {"moved": self._moved, "failed": self._failed, "noted": self._noted}
 
     def facts(self, seen: Seen, facts: Facts, found: Found) -> None:
         """Facts that are others than in the record before, and those that have to be."""
@@ -60,10 +56,10 @@ class Standing(Check):
             known.pop("touched", None)
             self._open["touched"] = None
 
-    def _failed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _failed(self, seen: Seen, found: Found) -> None:
         self._let_go(("models",) if seen.record["target"] != FAULTED else self._known)
 
-    def _moved(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _moved(self, seen: Seen, found: Found) -> None:
         record, facts = seen.record, self._facts
         trigger = record["trigger"]
         if facts is None or trigger == RECOVER:

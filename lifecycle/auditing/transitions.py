@@ -28,16 +28,15 @@ class Pairs(Check):
         self._number: int | None = None
         self._open: dict[str, Any] | None = None
 
-    def looks(self) -> Mapping[str, Look]:
-        """A session, a decision, its end, or a note."""
-        decided = dict.fromkeys(DECIDED, self._decided)
-        return {"opened": self._opened, "noted": self._noted, **decided, **dict.fromkeys(ENDED, self._ended)}
-
-    def _opened(self, seen: Seen, found: Found) -> None:
-        if seen.record.get("continues"):
-            return
+    def begin(self, seen: Seen, found: Found) -> None:
+        """Numbers begin anew, and what is open gets no end. A session of version 1 may begin with any number."""
         self.end(found)
-        self._number = 0 if seen.record["schema"] == SCHEMA else None  # one of version 1 may begin later
+        self._number = 0 if seen.record["schema"] == SCHEMA else None
+
+    def looks(self) -> Mapping[str, Look]:
+        """A decision, its end, or a note."""
+        decided = dict.fromkeys(DECIDED, self._decided)
+        return {"noted": self._noted, **decided, **dict.fromkeys(ENDED, self._ended)}
 
     def _decided(self, seen: Seen, found: Found) -> None:
         if self._open is not None:
@@ -97,13 +96,9 @@ class States(Check):
         self._state: str | None = None
 
     def looks(self) -> Mapping[str, Look]:
-        """A session, or the state that a record leaves, its edge, and the state that it reaches."""
+        """The state that a record leaves, its edge, and the state that it reaches."""
         edges = dict.fromkeys(("began", *ENDED), self._on_an_edge)
-        return {"opened": self._opened, **edges, **dict.fromkeys(("refused", "unchanged"), self._where_it_was)}
-
-    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if not seen.record.get("continues"):
-            self._state = None
+        return {**edges, **dict.fromkeys(("refused", "unchanged"), self._where_it_was)}
 
     def _where_it_was(self, seen: Seen, found: Found) -> None:
         source, target = seen.record["source"], seen.record["target"]

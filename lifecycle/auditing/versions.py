@@ -35,16 +35,16 @@ class Versions(Check):
         self._held: tuple[ContentFacts, ...] = ()
         self._is_first = False
 
+    def begin(self, seen: Seen, found: Found) -> None:
+        """The first end of a session of this version tells all versions, which is compared."""
+        self.forget()
+        self._is_first = seen.record["schema"] == SCHEMA
+
     def looks(self) -> Mapping[str, Look]:
-        """A session, the end of a transition, or a note."""
-        return {"opened": self._opened, "moved": self._moved, "failed": self._failed, "noted": self._noted}
+        """The end of a transition, or a note."""
+        return {"moved": self._moved, "failed": self._failed, "noted": self._noted}
 
-    def _opened(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
-        if not seen.record.get("continues"):
-            self.forget()
-            self._is_first = seen.record["schema"] == SCHEMA
-
-    def _failed(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _failed(self, seen: Seen, found: Found) -> None:
         if seen.record["target"] == FAULTED:
             self._known = self._newest = None
             self._held = ()
@@ -131,7 +131,7 @@ class Versions(Check):
                 told = f"{trigger} gives {group} version {version}, {self._newest} was given out before"
                 found.say(Kind.VERSION, told)
 
-    def _noted(self, seen: Seen, found: Found) -> None:  # noqa: ARG002 - as every look
+    def _noted(self, seen: Seen, found: Found) -> None:
         record = seen.record
         note, versions = record["note"], record.get("versions")
         told = {key: one for key, one in versions.items() if isinstance(one, int)} if isinstance(versions, dict) else {}
