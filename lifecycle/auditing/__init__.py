@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lifecycle.auditing.audit import Audited, audit_logs
-from lifecycle.auditing.kinds import Kind, Violation
+from lifecycle.auditing.audit import audit_logs
+from lifecycle.auditing.kinds import Audited, Kind, Violation
 
 __all__ = ["Audited", "Kind", "Violation", "audit_logs"]

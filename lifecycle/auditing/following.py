@@ -60,7 +60,7 @@ class FactsReader:
         if self.told is None:
             return None
         if facts is None:  # nothing is known, or what was told before could not be read
-            changed, facts, self._entries = self.told, Facts(), {name: ([], ()) for name in ENTRIES}
+            changed, facts, self._entries = {**self.told}, Facts(), {name: ([], ()) for name in ENTRIES}
         self.changed = changed
         if changed:
             try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
@@ -53,6 +53,19 @@ class Violation:
     def told(self) -> dict[str, object]:
         """The same for JSON."""
         return {"kind": self.kind.value, "file": self.file, "line": self.line, "message": self.message}
+
+
+@dataclass
+class Audited:
+    """What an audit has seen so far.
+
+    Attributes:
+        records: how many.
+        cut_off: logs whose last line was cut off, with the number of that line. What is before it was read.
+    """
+
+    records: int = 0
+    cut_off: dict[str, int] = field(default_factory=dict)
 
 
 DECIDED: Final = frozenset({"began", "refused", "unchanged"})
