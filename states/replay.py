@@ -120,29 +120,16 @@ def _other(name: str, given: object, said: object) -> str:
 
 
 def _verdict_difference(given: Sequence[Verdict], told: Sequence[Said]) -> str:
-    wrong = "" if len(given) == len(told) else _other_names(given, told)
-    for one, said in zip(given, told, strict=False):
-        if one.name != said.name:
-            return _other_names(given, told)
-        if wrong:
-            continue
-        if one.holds is not said.holds:
-            wrong = f"{one.name} {_holds(one.holds)} by the facts, the record says that it {_holds(said.holds)}"
-        elif not one.holds:
-            wrong = _other_reason(one, said.because or "", said.remedy or "")
-    return wrong
-
-
-def _other_reason(given: Verdict, because: str, remedy: str) -> str:
-    if (given.because, given.remedy) == (because, remedy):
-        return ""
-    return f"{given.name} does not hold because {given.because!r}, the record says {because!r} ({remedy!r})"
-
-
-def _other_names(given: Sequence[Verdict], told: Sequence[Said]) -> str:
-    return (
-        f"the facts ask {', '.join(one.name for one in given)}, the record says {', '.join(one.name for one in told)}"
-    )
+    asked, said = [one.name for one in given], [one.name for one in told]
+    if asked != said:
+        return f"the facts ask {', '.join(asked)}, the record says {', '.join(said)}"
+    for one, other in zip(given, told, strict=True):
+        if one.holds is not other.holds:
+            return f"{one.name} {_holds(one.holds)} by the facts, the record says that it {_holds(other.holds)}"
+        because, remedy = other.because or "", other.remedy or ""
+        if not one.holds and (one.because, one.remedy) != (because, remedy):
+            return f"{one.name} does not hold because {one.because!r}, the record says {because!r} ({remedy!r})"
+    return ""
 
 
 def _holds(holds: bool) -> str:  # noqa: FBT001 - as Verdict itself

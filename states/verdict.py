@@ -80,11 +80,11 @@ class Guard:
         if holds:
             last = self._held
             if last.because != because:
-                last = self._held = Verdict(self.name, holds, because)
+                last = self._held = Verdict(self.name, holds=True, because=because)
             return last
         last = self._failed
         if last.because != because or last.remedy != remedy:
-            last = self._failed = Verdict(self.name, holds, because, remedy)
+            last = self._failed = Verdict(self.name, holds=False, because=because, remedy=remedy)
         return last
 
     def __repr__(self) -> str:

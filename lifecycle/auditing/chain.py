@@ -101,7 +101,8 @@ class Chain:
         """What a session says of what went before it."""
         if record.get("last_hash") != self._hash:
             found.say(Kind.SESSION, "the session goes on from another hash than that of the record before it")
-        unfinished = [one.get("sequence") for one in record.get("unfinished", ()) if isinstance(one, dict)]
+        told = record.get("unfinished")
+        unfinished = [one.get("sequence") for one in told if isinstance(one, dict)] if isinstance(told, list) else []
         self._leave()
         if record.get("continues"):
             self._unfinished = []  # a session reads the file in use alone

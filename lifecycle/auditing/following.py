@@ -46,17 +46,16 @@ class FactsReader:
             record: with facts as they are written.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: they are not those of this version.
+            One of :data:`~lifecycle.audit.values.DAMAGE`: they are not those of this version.
         """
-        told, facts, self._facts = record["facts"], self._facts, None
+        facts, self._facts = self._facts, None
+        before, self.told = self.told, None
         last, self._sequence = self._sequence, record["sequence"]
+        told = record["facts"]
         if "since" not in told:
-            changed = self._in_full(told, is_followed=facts is not None)
-        elif self.told is None or told["since"] != last:
-            self.told = None
-            return None
-        else:
-            changed = self._changes(told, self.told)
+            changed = self._in_full(told, before if facts is not None else None)
+        elif before is not None and told["since"] == last:
+            changed = self._changes(told, before)
         if self.told is None:
             return None
         if facts is None:  # nothing is known, or what was told before could not be read
@@ -80,7 +79,6 @@ class FactsReader:
     def _changes(self, told: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
         """Facts that are told as changes. None are known any more where somebody has damaged these."""
         changed: dict[str, Any] = {}
-        self.told = None
         try:
             for scope, names in SCOPES.items():
                 for name, one in told[scope].items():
@@ -96,9 +94,8 @@ class FactsReader:
             raise ValueError(f"they hold {', '.join(sorted(told.keys() ^ _CHANGES))}")
         return changed
 
-    def _in_full(self, told: dict[str, Any], *, is_followed: bool) -> dict[str, Any]:
+    def _in_full(self, told: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
         """Of facts that are told in full, those that are others than before."""
-        before, self.told = self.told, None
         self._values.begin()
         for scope, names in SCOPES.items():
             if told[scope].keys() != names:
@@ -106,7 +103,7 @@ class FactsReader:
         self.told = both = {**told["shared"], **told["local"]}
         if told.keys() != SCOPES.keys():
             raise ValueError(f"they hold {', '.join(sorted(told.keys() ^ SCOPES.keys()))}")
-        if before is None or not is_followed:
+        if before is None:
             return both
         unlike = {name: one for name, one in both.items() if not _is_same(one, before[name])}
         for name in ENTRIES:
@@ -119,7 +116,7 @@ class FactsReader:
     def _keep_same(self, name: str, told: list[Any]) -> None:
         """Of entries that are told in full, those that are as they were stay the same objects."""
         was, made = self._entries[name]
-        if len(was) == len(told):
+        if type(told) is list and len(was) == len(told):
             same = [one if _is_same(one, old) else old for one, old in zip(told, was, strict=True)]
             self._entries[name] = same, made
 
@@ -139,6 +136,8 @@ class FactsReader:
 
     def _made_of(self, name: str, told: list[Any]) -> tuple[Any, ...]:
         """A list of entries; those that are others than in the list before are made."""
+        if type(told) is not list:
+            raise ValueError(f"{name} is no list")
         was, made = self._entries[name]
         if len(was) == len(told):  # nearly always none has come or gone
             now = list(made)

@@ -89,7 +89,7 @@ class Seen:
     """A whole record, as checks look at it. Its values are not changed.
 
     Attributes:
-        record: all its keys, with whole facts.
+        record: all its keys, as :class:`~lifecycle.auditing.lines.Line` has them.
         event: its name without ``lifecycle.``.
         changed: names of the facts that are others than in the record before that told some. A check that has
             forgotten what stood there looks at all of them.

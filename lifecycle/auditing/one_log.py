@@ -139,7 +139,7 @@ class LogAudit:
         one.seen = Seen(record, event)
         if event in DECIDED and record.get("facts") is not None:  # version 1 tells none where none changed
             problem = self._take_facts(one, one.seen)
-        if problem or (problem := problem_of(record)):
+        if problem or (problem := _problem_of(record)):
             one.spoil(problem)
         elif self._projects:
             one.whole = self._facts.in_full(record)
@@ -205,6 +205,13 @@ def _show(check: Check, records: Iterable[_Record]) -> None:
         except DAMAGE as error:  # a value that no record has
             one.spoil(f"its values cannot be compared: {type(error).__name__}: {error}")
             check.forget()
+
+
+def _problem_of(record: dict[str, Any]) -> str:
+    try:
+        return problem_of(record)
+    except DAMAGE as error:  # version 1 may hold anything
+        return f"its values cannot be read: {type(error).__name__}: {error}"
 
 
 def _has_end(line: Line) -> bool:

@@ -131,7 +131,7 @@ def _unlike(first: _Log, log: _Log) -> Violation | None:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = repr(str(value) if isinstance(value, str) else value)  # a state is an enum of texts
     return text if len(text) <= 200 else f"{text[:200]}..."  # noqa: PLR2004 - enough to see what it is
 
 

@@ -66,6 +66,7 @@ DAMAGED: Final[dict[str, tuple[Kind, Spoil]]] = {
     "a number that is a word": (Kind.SEQUENCE, instead(b'"sequence":7,', b'"sequence":true,')),
     "no number": (Kind.TORN, instead(b'"duration_s":', b'"x":NaN,"duration_s":')),
     "infinity": (Kind.TORN, instead(b'"bytes":{"device":23040', b'"bytes":{"device":Infinity')),
+    "no list of what is unfinished": (Kind.CHAIN, instead(b'"unfinished":[]', b'"unfinished":null')),
     "a key that stands twice": (Kind.CHAIN, instead(b'"edge":"opens"', b'"edge":"opens","edge":"commits"')),
 }  # fmt: skip
 """What was done to a good log, and the kind that is named first."""
@@ -99,6 +100,24 @@ def test_whatever_is_in_a_file_is_a_violation_and_nothing_worse(name: str, good:
     code, found = audited(path)
 
     assert (code, found[0]["kind"]) == (1, kind.value), found[:2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b'"transport":0', b'"transport":"none"'), (b'"facts":{', b'"facts":5,"x":{')]
+)
+def test_whatever_is_in_a_log_of_version_1_is_a_violation_and_nothing_worse(
+    old: bytes, new: bytes, tmp_path: Path
+) -> None:
+    """Its records may hold anything."""
+    log = (Path(__file__).parents[1] / "audit" / "version_1.jsonl").read_bytes()
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(log.replace(old, new))
+    assert path.read_bytes() != log
+
+    code, found = audited(path)
+
+    assert code == 1
+    assert Kind.MALFORMED.value in {one["kind"] for one in found}
 
 
 def test_zeros_at_the_end_are_a_line_that_was_cut_off(good: Path, tmp_path: Path) -> None:

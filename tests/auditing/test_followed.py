@@ -100,7 +100,10 @@ def test_facts_that_could_not_be_read_are_read_once_they_are_right(log: Path) ->
 
 def test_facts_of_another_type_are_none() -> None:
     """A number where a text belongs is refused when facts are made."""
-    told = {"shared": Facts().shared() | {"active_model": 3, "contents": []}, "local": Facts().local()}
+    told = {
+        "shared": Facts().shared() | {"active_model": 3, "contents": [], "engines": []},
+        "local": Facts().local() | {"leases": []},
+    }
 
     with pytest.raises(ValueError, match="active_model"):
         FactsReader().of({"sequence": 1, "facts": told})
@@ -165,3 +168,24 @@ def test_a_change_in_a_record_that_is_not_looked_at_is_looked_at_in_the_next() -
     check.facts(Seen({"trigger": "sleep", "source": "awake"}, "refused"), Facts(active_tags=-1), found)
 
     assert [message for _, message in found] == ["active_tags is -1"]
+
+
+@pytest.mark.parametrize("value", [{}, "", None])
+@pytest.mark.parametrize("name", ["contents", "engines", "leases"])
+def test_entries_that_are_no_list_are_none(name: str, value: object, log: Path) -> None:
+    """Not even where the list before was as empty: told in full again, or as a change."""
+    (record, _), *_ = with_facts(log)
+    scope = "shared" if name in record["facts"]["shared"] else "local"
+    record["facts"][scope][name] = []
+    full, change = json.loads(json.dumps(record)), {**record, "sequence": record["sequence"] + 1}
+    full["facts"][scope][name] = value
+    change["facts"] = {"since": record["sequence"], "shared": {}, "local": {}, scope: {name: value}}
+
+    for other in (full, change):
+        reader = FactsReader()
+        assert reader.of(record) is not None
+        if other is change and name != "leases" and value == {}:
+            assert reader.of(other) is not None  # a change of no entry
+            continue
+        with pytest.raises(ValueError, match="no list"):
+            reader.of(other)

@@ -69,6 +69,7 @@ def test_ranks_that_differ_are_named_where_they_part(
 
     assert [(one.file, one.line) for one in found] == [(str(files[1]), at + 1)]
     assert path[-1] in found[0].message
+    assert repr(value) in found[0].message, "as the log has it, no name of ours"
 
 
 def test_a_rank_that_ends_before_the_others_is_named(ranks: list[list[Record]], tmp_path: Path) -> None:

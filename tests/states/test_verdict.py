@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
+from inspect import signature
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ from states import (
     ContentFacts,
     Facts,
     NoChange,
+    Read,
     Refusal,
     RowKind,
     Step,
@@ -81,6 +83,21 @@ def test_what_was_said_before_is_said_again_by_the_same_verdict() -> None:
 
     assert the_moon_is_full.ask(Facts(step_open=True)) is held
     assert the_moon_is_full.ask(Facts()) is failed
+
+
+def test_a_verdict_holds_or_does_not_whatever_truth_the_guard_answers() -> None:
+    """A verdict is given again: one that was told another truth than True or False would come back."""
+    told: list[Any] = [None, False, 0, 1, True, "yes"]
+    answers = iter(told)
+    asked = Guard(lambda _: (next(answers), "as it is", "do it"), name="asked", scope="shared")
+
+    assert [asked(Facts()).holds for _ in told] == [False, False, False, True, True, True]
+
+
+def test_an_outcome_is_made_of_all_of_its_fields() -> None:
+    """Those that write their own fields name each of them, in their order."""
+    for kind in (Step, Read):
+        assert [*signature(kind).parameters] == [one.name for one in fields(kind)]
 
 
 def test_outcomes_are_frozen_and_compared_by_what_they_hold() -> None:
