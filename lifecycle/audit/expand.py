@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from lifecycle.audit.values import DAMAGE, Values
 
 Record = dict[str, object]
+
+_NOTED: Final = "lifecycle.noted"
+"""Notes have keys of their own: facts in one are not what an event was decided on."""
 
 
 class ExpandedFacts(dict[str, Any]):
@@ -49,7 +52,7 @@ class Expander:
         see :func:`is_whole`.
         """
         told = record.get("facts")
-        if not isinstance(told, dict):
+        if not isinstance(told, dict) or record.get("event") == _NOTED:
             return
         if "since" not in told:
             self._values.begin()

@@ -55,7 +55,7 @@ def first_difference(one: Iterable[Mapping[str, object]], other: Iterable[Mappin
     for index, (left, right) in enumerate(zip_longest(canonical(one), canonical(other))):
         if left is None or right is None:
             return Unlike(index, "", left, right)
-        found = _unlike(left, right)
+        found = None if left == right else _unlike(left, right)  # at once: it nearly always is so
         if found is not None:
             return Unlike(index, *found)
     return None
@@ -74,7 +74,7 @@ def _unlike(one: Mapping[str, object], other: Mapping[str, object]) -> tuple[str
     for key in (*one, *(key for key in other if key not in one)):
         left, right = one.get(key), other.get(key)
         if isinstance(left, Mapping) and isinstance(right, Mapping):
-            found = _unlike(left, right)
+            found = None if left == right else _unlike(left, right)  # at once: it nearly always is so
             if found is not None:
                 return f"{key}.{found[0]}", *found[1:]
         elif left != right or (key in one) != (key in other):

@@ -21,7 +21,7 @@ def audit_logs(paths: Sequence[str | os.PathLike[str]], audited: Audited | None 
         AuditError: a log cannot be read, or is of another format.
     """
     seen = audited if audited is not None else Audited()
-    audits = [LogAudit(path, seen, projects=len(paths) > 1) for path in paths]
+    audits = [LogAudit(path, seen, logs=len(paths)) for path in paths]
     if len(audits) == 1:
         for found in audits[0].run():
             if isinstance(found, Violation):
@@ -30,7 +30,7 @@ def audit_logs(paths: Sequence[str | os.PathLike[str]], audited: Audited | None 
     yield from compare([one.run() for one in audits])
     seen_before: dict[tuple[object, ...], str] = {}
     for one in audits:
-        if one.first is not None and one.first.record is not None:
+        if one.first is not None and one.first.record is not None and not one.first.problem:
             owner = tuple(one.first.record.get(key) for key in ("run", "rank", "model"))
             if owner in seen_before:
                 line, told = one.first, f"it is of the same rank as {seen_before[owner]}"

@@ -77,7 +77,7 @@ class Chain:
             found.say(
                 Kind.CHAIN, "it does not follow from the line before it: one of them was changed, or one is missing"
             )
-        owner = tuple(record.get(key) for key in _OWNER)
+        owner = tuple(_plain(record.get(key)) for key in _OWNER)
         if self._owner not in (None, owner) and (not is_opened or record.get("continues")):
             found.say(Kind.SESSION, f"run, rank and model are {owner}, in the record before {self._owner}")
         self._owner = owner
@@ -91,7 +91,7 @@ class Chain:
     def _misnumbered(self, sequence: object) -> str:
         expected = (self._sequence or 0) + 1
         what = "repeats a number" if _number(sequence) < expected else "leaves a gap"
-        return f"record {sequence} {what}: {expected} comes next"
+        return f"record {_plain(sequence)} {what}: {expected} comes next"
 
     def _is_hashed(self, text: bytes) -> bool:
         hashed = sha256(b"%b%b}" % (self._hash.encode(), text[:-_TAIL_BYTES])).hexdigest()
@@ -114,7 +114,7 @@ class Chain:
 
     def _said(self, record: dict[str, Any], file: Path, found: Found, *, is_torn: bool) -> None:
         """What it says of the file before, and of what is torn."""
-        continues = record.get("continues")
+        continues = _plain(record.get("continues"))
         if self._file is None and not continues and not is_torn and record.get("restart"):
             found.say(Kind.SESSION, "the session says that others were before it, and it is the first")
         if record.get("torn_bytes") and not is_torn and not (self._file is None and continues):
@@ -124,7 +124,7 @@ class Chain:
             found.say(Kind.SESSION, f"the file says that it follows {continues}, it stands after {before}")
 
     def _pend(self, record: dict[str, Any]) -> None:
-        event = record.get("event")
+        event = _plain(record.get("event"))
         if event == "lifecycle.began":
             self._leave()
             self._open = record.get("sequence")
@@ -136,6 +136,11 @@ class Chain:
         if self._open is not None:
             self._unfinished.append(self._open)
             self._open = None
+
+
+def _plain(value: object) -> object:
+    """What stands where a text or a number belongs; of anything else, which may be as deep as it likes, its kind."""
+    return value if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
 
 
 def _number(value: object) -> int:

@@ -29,11 +29,15 @@ _Copies = dict[str, dict[str, int]]
 
 
 class Kept(Check):
-    """Follows the versions in named copies, by tag and group, and that of the base file."""
+    """Follows the versions in named copies, by tag and group, and that of the base file.
+
+    Of a tag that an event may have written the next facts are believed, but for the groups that a call has named
+    since.
+    """
 
     def __init__(self) -> None:
         self._copies: _Copies | None = None
-        self._unknown: set[str] = set()
+        self._unknown: dict[str, set[str]] = {}
         self._facts: Facts | None = None
         self._lends = self._has_file = False
         self._is_written = False
@@ -58,15 +62,17 @@ class Kept(Check):
             self._copies, self._is_written = copies, False
         self._lends = self._has_file = True
         if self._unknown:
-            self._unknown = set()
+            self._unknown = {}
 
     def _compare(self, facts: Facts, known: _Copies, told: _Copies, found: Found) -> None:
         if not known and not told:
             return
         groups = {one.group for one in facts.contents}
-        for tag in (told.keys() | known.keys()) - self._unknown:
-            held = {group: one for group, one in known.get(tag, {}).items() if group in groups}
-            _compare_tag(tag, held, told.get(tag, {}), found)
+        for tag in told.keys() | known.keys():
+            followed = groups & self._unknown.get(tag, groups)
+            was, now = ({one: held[one] for one in followed & held.keys()}
+                        for held in (known.get(tag, {}), told.get(tag, {})))  # fmt: skip
+            _compare_tag(tag, was, now, found)
 
     def _compare_entries(self, before: Facts, facts: Facts, found: Found) -> None:
         """By whom an entry is borrowed, and its file, where nothing has changed these."""
@@ -89,9 +95,10 @@ class Kept(Check):
         if trigger in _STILL:
             return
         self._lends = False
-        self._unknown.add(ACTOR)
+        self._unknown[ACTOR] = set()
         if trigger == SWITCH_MODEL and record["moved"].get("snapshot"):
-            self._unknown |= {*facts.models, facts.switch_target, facts.active_model}
+            for tag in (*facts.models, facts.switch_target, facts.active_model):
+                self._unknown[tag] = set()
         elif trigger == RECONCILE_ADAPTERS:
             for group in map(adapter_group, (*facts.to_load, *facts.to_retire)):
                 for held in (self._copies or {}).values():
@@ -105,7 +112,7 @@ class Kept(Check):
         if note in _RENUMBERS:
             self.forget()
         elif note in {notes.ABORTED, notes.OUTSIDE}:
-            self._unknown.add(ACTOR)
+            self._unknown[ACTOR] = set()
             self._lends = False
         elif note in notes.COPIED:
             self._lends, self._is_written = False, True
@@ -118,13 +125,15 @@ class Kept(Check):
                         told = f'{note} changed {group} in "{tag}" to {version}, in which it was before'
                         found.say(Kind.FACTS, told)
                     held[group] = version
+                if tag in self._unknown:
+                    self._unknown[tag].update(record["versions"])
                 self._copies[tag] = {group: one for group, one in held.items() if one is not None}
 
     def forget(self) -> None:
         """The copies of the next facts are believed."""
         self._copies = self._facts = None
         self._lends = self._has_file = self._is_written = False
-        self._unknown = set()
+        self._unknown = {}
 
 
 def _compare_tag(tag: str, known: Mapping[str, int], told: Mapping[str, int], found: Found) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, fields
 
 from lifecycle.audit.chain import SCHEMA
@@ -18,6 +18,7 @@ from lifecycle.audit.schema import KINDS, NotedRecord, OpenedRecord, ToldVerdict
 
 _DECODE: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _CHECK: Final = msgspec.json.Decoder(type=Union[KINDS]).decode  # noqa: UP007 - of as many as there are
+_NOTED: Final = str(NotedRecord.__struct_config__.tag)
 _READ_TWICE: Final = (OpenedRecord, NotedRecord)
 """Kinds that hold more than their types name, or of which more is asked than nearly ever stands there."""
 _EVENTS: Final = {
@@ -85,10 +86,10 @@ def _read_as_it_is(text: bytes) -> tuple[dict[str, Any] | None, str]:
     try:
         if record.get("schema") == SCHEMA:
             _CHECK(text)
-        else:  # of version 1 only what all of its records have, and what is read of some, is looked at
-            msgspec.convert(record, _Version1)
-            if "verdicts" in record:
-                record["verdicts"] = msgspec.convert(record["verdicts"], list[ToldVerdict])
+        else:
+            read = msgspec.convert(record, _Version1 if record.get("event") == _NOTED else _Transition1)
+            if isinstance(read, _Transition1) and read.verdicts is not UNSET:
+                record["verdicts"] = read.verdicts
     except msgspec.MsgspecError as error:
         return record, str(error)
     return record, ""
@@ -104,3 +105,15 @@ class _Version1(msgspec.Struct, kw_only=True):
     rank: int
     model: str
     hash: str
+
+
+class _Transition1(_Version1, kw_only=True):
+    """What is read of those that are no notes, where they have it."""
+
+    verdicts: list[ToldVerdict] | UnsetType = UNSET
+    versions: dict[str, int | None] | UnsetType = UNSET
+    bytes: dict[str, int] | UnsetType = UNSET
+    held: dict[str, dict[str, int]] | UnsetType = UNSET
+    moved: dict[str, int] | UnsetType = UNSET
+    details: dict[str, Any] | UnsetType = UNSET
+    facts: dict[str, Any] | UnsetType = UNSET

@@ -29,8 +29,9 @@ from lifecycle.errors import AuditError
 from states import Facts
 
 LINES_MAX: Final = 128
+LINES_MIN: Final = 16
 BYTES_MAX: Final = 2**20
-"""So many lines, or bytes of lines, are held at a time."""
+"""So many lines of all logs, or bytes of lines of each, are held at a time: what the caches of a processor hold."""
 _EVENTS: Final = {f"lifecycle.{event}": event for event in EVERY}
 _MESSAGE_MAX: Final = 600
 
@@ -67,16 +68,17 @@ class LogAudit:
     Args:
         path: where it is.
         audited: counts its records.
-        projects: others are compared with it.
+        logs: how many are read side by side, and compared with each other.
 
     Attributes:
         first: its first record.
     """
 
-    def __init__(self, path: str | os.PathLike[str], audited: Audited, *, projects: bool) -> None:
+    def __init__(self, path: str | os.PathLike[str], audited: Audited, *, logs: int) -> None:
         self._path = path
         self._audited = audited
-        self._projects = projects
+        self._projects = logs > 1
+        self._lines_max = max(LINES_MAX // logs, min(LINES_MAX, LINES_MIN))
         self.first: Line | None = None
         self._last: Line | None = None
         self._torn: Line | None = None
@@ -89,7 +91,7 @@ class LogAudit:
 
     def run(self) -> Iterator[Violation | Projected]:
         """Violations, and after those of a record what other ranks must have in common with it."""
-        for lines in _batches(lines_of(self._path)):
+        for lines in _batches(lines_of(self._path), self._lines_max):
             yield from self._audit(lines)
         yield from self._ended()
 
@@ -139,7 +141,7 @@ class LogAudit:
         one.seen = Seen(record, event)
         if event in DECIDED and record.get("facts") is not None:  # version 1 tells none where none changed
             problem = self._take_facts(one, one.seen)
-        if problem or (problem := _problem_of(record)):
+        if problem or (problem := problem_of(record)):
             one.spoil(problem)
         elif self._projects:
             one.whole = self._facts.in_full(record)
@@ -169,14 +171,14 @@ class LogAudit:
         yield from [_violation(kind, last, message) for kind, message in found]
 
 
-def _batches(lines: Iterator[Line]) -> Iterator[list[Line]]:
+def _batches(lines: Iterator[Line], lines_max: int) -> Iterator[list[Line]]:
     """So many lines at a time; what was read before an error is looked at before it is raised."""
     batch, size_bytes = list[Line](), 0
     try:
         for line in lines:
             batch.append(line)
             size_bytes += len(line.text)
-            if len(batch) == LINES_MAX or size_bytes >= BYTES_MAX:
+            if len(batch) == lines_max or size_bytes >= BYTES_MAX:
                 yield batch
                 batch, size_bytes = [], 0
     except AuditError:
@@ -205,13 +207,6 @@ def _show(check: Check, records: Iterable[_Record]) -> None:
         except DAMAGE as error:  # a value that no record has
             one.spoil(f"its values cannot be compared: {type(error).__name__}: {error}")
             check.forget()
-
-
-def _problem_of(record: dict[str, Any]) -> str:
-    try:
-        return problem_of(record)
-    except DAMAGE as error:  # version 1 may hold anything
-        return f"its values cannot be read: {type(error).__name__}: {error}"
 
 
 def _has_end(line: Line) -> bool:

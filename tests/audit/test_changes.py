@@ -251,6 +251,19 @@ def test_a_change_whose_base_is_missing_is_left_as_it_is_written() -> None:
     assert records[1]["facts"] == {"since": 2, "shared": {}, "local": {"device_free_bytes": 3}}
 
 
+def test_facts_in_a_note_are_the_notes_own() -> None:
+    """What follows is a change of what events were decided on."""
+    expander = Expander()
+    first = json.loads(json.dumps(plainly(Facts())))
+    note: Record = {"sequence": 2, "event": "lifecycle.noted", "facts": {"anything": 1}}
+    change: Record = {"sequence": 3, "facts": {"since": 1, "shared": {}, "local": {"active_tags": 7}}}
+    for one in ({"sequence": 1, "facts": first}, note, change):
+        expander.expand(one)
+
+    assert note["facts"] == {"anything": 1}
+    assert change["facts"] == {**first, "local": {**first["local"], "active_tags": 7}}
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -103,7 +103,13 @@ def test_whatever_is_in_a_file_is_a_violation_and_nothing_worse(name: str, good:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [(b'"transport":0', b'"transport":"none"'), (b'"facts":{', b'"facts":5,"x":{')]
+    ("old", "new"),
+    [
+        (b'"transport":0', b'"transport":"none"'),
+        (b'"facts":{', b'"facts":5,"x":{'),
+        (b'"details":{', b'"details":"","x":{'),
+        (b'"details":{', b'"details":[],"x":{'),
+    ],
 )
 def test_whatever_is_in_a_log_of_version_1_is_a_violation_and_nothing_worse(
     old: bytes, new: bytes, tmp_path: Path
@@ -118,6 +124,25 @@ def test_whatever_is_in_a_log_of_version_1_is_a_violation_and_nothing_worse(
 
     assert code == 1
     assert Kind.MALFORMED.value in {one["kind"] for one in found}
+
+
+DEEP_RUN: Final = b"[" * 990 + b"]" * 990
+"""As deep as a line may be."""
+
+
+@pytest.mark.parametrize("event", [b"[]", b"{}", b"1", b"null", b'"lifecycle.opened"'])
+@pytest.mark.parametrize("run", [b'"r"', b"{}", DEEP_RUN])
+def test_lines_that_hold_anything_are_no_records_and_nothing_worse(event: bytes, run: bytes, tmp_path: Path) -> None:
+    """Alone, after another one, and beside another log that begins with the same."""
+    line = b'{"event":%b,"sequence":%b,"run":%b,"rank":%b,"continues":%b,"unfinished":%b}\n' % (event, *[run] * 5)
+    logs = [tmp_path / "audit-0.jsonl", tmp_path / "audit-1.jsonl"]
+    for log in logs:
+        log.write_bytes(b'{"event":"lifecycle.opened","sequence":1,"run":"r"}\n' + line + line)
+
+    for some in (logs[:1], logs):
+        code, found = audited(*some)
+        assert code == 1
+        assert {one["kind"] for one in found} >= {Kind.MALFORMED.value}
 
 
 def test_zeros_at_the_end_are_a_line_that_was_cut_off(good: Path, tmp_path: Path) -> None:

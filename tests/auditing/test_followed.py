@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from lifecycle.audit.read import read_lines
 from lifecycle.auditing import asked, asked_rules
 from lifecycle.auditing.asked import Asked
 from lifecycle.auditing.following import FactsReader, others
-from lifecycle.auditing.kinds import Found, Seen
+from lifecycle.auditing.kinds import Found, Kind, Seen
 from states import ContentFacts, Facts
-from tests.auditing.logs import good_log
+from tests.auditing.logs import found_in, good_log, records_of, write_chained
 
 
 @pytest.fixture(scope="module")
@@ -189,3 +189,74 @@ def test_entries_that_are_no_list_are_none(name: str, value: object, log: Path) 
             continue
         with pytest.raises(ValueError, match="no list"):
             reader.of(other)
+
+
+@pytest.mark.parametrize(
+    ("scope", "told"),
+    [
+        ("shared", {"contents": {"changed": [{"at": [1_000], "live": None}]}}),
+        ("local", {"active_tags": 7, "unheard_of": 1}),
+        ("local", None),
+    ],
+)
+def test_nothing_is_known_after_changes_that_cannot_be_read(scope: str, told: object, log: Path) -> None:
+    """Neither in that record nor in those that change something else, until a record tells all of them again."""
+    (first, facts), *_ = with_facts(log)
+    full = {**first, "sequence": 3}
+    reader = FactsReader()
+    assert reader.of({**first, "sequence": 1}) == facts
+
+    damaged = {"since": 1, "shared": {}, "local": {}, scope: told}
+    assert reader.of({"sequence": 2, "facts": damaged}) is None
+    assert reader.of({"sequence": 3, "facts": {"since": 2, "shared": {}, "local": {"active_tags": 1}}}) is None
+    assert reader.in_full({"facts": damaged}) == {"facts": damaged}
+
+    assert reader.of(full) == facts
+    followed = reader.of({"sequence": 4, "facts": {"since": 3, "shared": {}, "local": {"active_tags": 5}}})
+    assert followed == replace(facts, active_tags=5)
+
+
+def test_a_record_that_tells_changes_is_told_in_full_to_whoever_compares_it(log: Path) -> None:
+    """As it would have been written with all of its facts; one without any is itself."""
+    reader = FactsReader()
+
+    for record, facts in with_facts(log):
+        assert reader.of(record) is not None
+        told = json.loads(json.dumps({"shared": facts.shared(), "local": facts.local()}, default=asdict))
+        assert reader.in_full(record) == {**record, "facts": told}
+    ended = {"event": "lifecycle.moved"}
+    assert reader.in_full(ended) is ended
+
+
+def test_what_stood_there_before_a_gap_is_looked_at_after_it() -> None:
+    """Which of the facts changed in it is not known: none of them is taken for what was found right before."""
+    right = Facts(contents=(ContentFacts("adapter/a", frozen=False),))
+    wrong = replace(right, contents=(replace(right.contents[0], frozen=True),), active_tags=-1)
+    check, seen = Asked(), Seen({"trigger": "sleep", "source": "awake"}, "refused")
+    told = [Found(), Found(), Found()]
+
+    check.facts(seen, right, told[0])
+    check.facts(seen, wrong, told[1])  # none of them is said to have changed
+    check.forget()
+    check.facts(seen, wrong, told[2])
+
+    assert told[0] == told[1] == []
+    assert [message for _, message in told[2]] == [
+        "adapter/a: only the frozen base is frozen, and nothing else",
+        "active_tags is -1",
+    ]
+
+
+def test_facts_of_a_record_that_no_check_looks_at_are_looked_at_in_the_next(log: Path, tmp_path: Path) -> None:
+    """Its time is none, so nobody looks at it; what it has changed still stands there."""
+    records = records_of(log)
+    at, after, *_ = (at for at, one in enumerate(records) if one.get("trigger") == "sleep" and "facts" in one)
+    for one in records[at : after + 1]:
+        if "facts" in one:
+            one["facts"]["local"]["device_free_bytes"] = -1
+    records[at]["time"] = "yesterday"
+
+    found = [one for one in found_in(write_chained(tmp_path / "audit.jsonl", records)) if one.kind is Kind.FACTS]
+
+    nexts = next(number for number, one in enumerate(records, start=1) if number > at + 1 and "facts" in one)
+    assert (found[0].line, found[0].message) == (nexts, "device_free_bytes is -1")

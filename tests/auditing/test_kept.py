@@ -50,6 +50,22 @@ def test_what_a_call_has_copied_stands_in_the_next_facts() -> None:
     assert log.told(PLAIN) == ['the "ref" copy holds other versions of adapter/a; nothing wrote it']
 
 
+def test_what_a_call_names_is_known_where_an_event_may_have_written_the_rest() -> None:
+    """Otherwise a copy that is said to be dropped stays, and nobody asks."""
+    log = Log()
+    log.told(replace(COPIED, models=("ref",)))
+    switched = {"trigger": "switch_model", "moved": {"snapshot": 8}}
+    log.check.looks()["moved"](Seen(switched, "moved"), Found())
+
+    assert log.keeps(a=None) == []
+    assert log.told(replace(COPIED, models=("ref",), step_open=True)) == [
+        'the "ref" copy holds other versions of adapter/a; nothing wrote it'
+    ]
+
+    log.check.looks()["moved"](Seen(switched, "moved"), Found())
+    assert log.told(PLAIN) == [], "what nobody has named may be anything"
+
+
 def test_who_borrows_changes_with_a_call_only() -> None:
     """What changes in the facts after one is believed, and later not any more."""
     log = Log()

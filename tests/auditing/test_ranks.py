@@ -123,3 +123,28 @@ def test_models_of_a_cohort_are_compared_with_their_own_ranks_alone(ranks: list[
     critics[1][at] = {**critics[1][at], "edge": "another"}
     paths = written(tmp_path, [ranks[0], critics[0], ranks[1], critics[1]])
     assert [one.file for one in found_in(*paths) if one.kind is Kind.RANKS] == [str(paths[3])]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_ranks_are_compared_by_their_facts_and_not_by_how_these_are_written(
+    is_first: bool,  # noqa: FBT001 - a case
+    tmp_path: Path,
+) -> None:
+    """One tells what changed, one all of them in each record: a log that was put aside or joined late begins anew."""
+    changes = good_log(tmp_path / "audit-0.jsonl")
+    full = copied(records_of(changes), 1)
+    assert b'"since":' in changes.read_bytes()
+    assert all("since" not in one.get("facts", {}) for one in full)
+
+    def found() -> list[tuple[Kind, int, str]]:
+        paths = [changes, write_chained(tmp_path / "audit-1.jsonl", full)]
+        told = found_in(*(paths if is_first else reversed(paths)))
+        return [(one.kind, one.line, one.message) for one in told if one.kind is Kind.RANKS]
+
+    assert found() == []
+
+    at = nth(full, "began", "offload")
+    full[at]["facts"] = {**full[at]["facts"], "shared": {**full[at]["facts"]["shared"], "switch_target": "ref"}}
+    (differs,) = found()
+    assert differs[:2] == (Kind.RANKS, at + 1)
+    assert "shared.switch_target" in differs[2]
