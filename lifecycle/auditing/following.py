@@ -105,7 +105,9 @@ class FactsReader:
             raise ValueError(f"they hold {', '.join(sorted(told.keys() ^ SCOPES.keys()))}")
         if before is None:
             return both
-        unlike = {name: one for name, one in both.items() if not _is_same(one, before[name])}
+        unlike = {
+            name: one for name, one in both.items() if one is not before[name] and not _is_same(one, before[name])
+        }
         for name in ENTRIES:
             if name in unlike:
                 self._keep_same(name, both[name])
@@ -153,8 +155,6 @@ class FactsReader:
 
 def _is_same(one: Any, was: Any) -> bool:
     """Whether two values of JSON are the same: ``true``, ``1`` and ``1.0`` are equal, and they are not."""
-    if one is was:
-        return True
     if one != was or type(one) is not type(was):
         return False
     return not one or type(one) is str or encode(one) == encode(was)
