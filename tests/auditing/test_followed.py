@@ -17,9 +17,9 @@ from lifecycle.audit.read import read_lines
 from lifecycle.auditing import asked, asked_rules
 from lifecycle.auditing.asked import Asked
 from lifecycle.auditing.following import FactsReader, others
-from lifecycle.auditing.kinds import Found, Kind, Seen
+from lifecycle.auditing.kinds import Found, Seen
 from states import ContentFacts, Facts
-from tests.auditing.logs import found_in, good_log, records_of, write_chained
+from tests.auditing.logs import found_in, good_log, nth, records_of, write_chained
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_entries_that_are_no_list_are_none(name: str, value: object, log: Path) 
 @pytest.mark.parametrize(
     ("scope", "told"),
     [
-        ("shared", {"contents": {"changed": [{"at": [1_000], "live": None}]}}),
+        ("shared", {"contents": {"changed": [{"at": "1000", "live": None}]}}),
         ("local", {"active_tags": 7, "unheard_of": 1}),
         ("local", None),
     ],
@@ -250,13 +250,127 @@ def test_what_stood_there_before_a_gap_is_looked_at_after_it() -> None:
 def test_facts_of_a_record_that_no_check_looks_at_are_looked_at_in_the_next(log: Path, tmp_path: Path) -> None:
     """Its time is none, so nobody looks at it; what it has changed still stands there."""
     records = records_of(log)
-    at, after, *_ = (at for at, one in enumerate(records) if one.get("trigger") == "sleep" and "facts" in one)
-    for one in records[at : after + 1]:
+    at = nth(records, "began", "offload")
+    for one in records[at:]:
         if "facts" in one:
-            one["facts"]["local"]["device_free_bytes"] = -1
+            one["facts"]["shared"]["models"] = ["ref", "ref"]
     records[at]["time"] = "yesterday"
 
-    found = [one for one in found_in(write_chained(tmp_path / "audit.jsonl", records)) if one.kind is Kind.FACTS]
+    found = found_in(write_chained(tmp_path / "audit.jsonl", records))
 
-    nexts = next(number for number, one in enumerate(records, start=1) if number > at + 1 and "facts" in one)
-    assert (found[0].line, found[0].message) == (nexts, "device_free_bytes is -1")
+    after = next(number for number, one in enumerate(records, start=1) if number > at + 1 and "facts" in one)
+    assert next(one.line for one in found if one.message == "models name one twice") == after
+
+
+def asked_in_turn(*told: tuple[Facts, tuple[str, ...]]) -> list[list[str]]:
+    """What is said of facts one after another, each with the names of those that have changed."""
+    check, said = Asked(), []
+    for facts, changed in told:
+        found = Found()
+        check.facts(Seen({"trigger": "sleep", "source": "awake"}, "refused", changed), facts, found)
+        said.append([message for _, message in found])
+    return said
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Facts(contents=(ContentFacts("adapter/a", frozen=True),)),
+        Facts(contents=(), active_tags=-1),
+        Facts(contents=(), models=("ref", "ref")),
+    ],
+)
+def test_each_thing_that_is_wrong_is_told_again(wrong: Facts) -> None:
+    """An entry, and what each rule finds: whether or not something else is wrong beside it."""
+    first, again, last = asked_in_turn((wrong, ()), (wrong, ()), (wrong, ()))
+
+    assert len(first) == 1
+    assert first == again == last
+
+
+def test_an_entry_that_stays_is_looked_at_when_what_it_is_looked_at_with_changes() -> None:
+    """Also where another entry is the one that is named as changed."""
+    paused = ContentFacts("frozen-base", live=None, saver=1, retained=True)
+    one, two = ContentFacts("adapter/a", frozen=False), ContentFacts("adapter/a", version=2, live=2, frozen=False)
+    told = "frozen-base: its backup is retained, and it is paused"
+
+    assert asked_in_turn(
+        (Facts(contents=(paused, one)), ()),
+        (Facts(contents=(paused, two), active_tags=0), ("contents", "active_tags")),
+    ) == [[], [told]]
+    assert asked_in_turn(
+        (Facts(contents=(paused, one)), ()), (Facts(contents=(paused, one), active_tags=0), ("active_tags",))
+    ) == [[], [told]]
+
+
+@pytest.mark.parametrize("left", [(), (ContentFacts(),)])
+def test_what_is_said_of_groups_is_looked_at_when_they_change(left: tuple[ContentFacts, ...]) -> None:
+    """One is gone that was to be retired: contents have changed, and the plan has not."""
+    plan = Facts(to_retire=("a",), plan_digest="0" * 64, contents=(*left, ContentFacts("adapter/a", frozen=False)))
+
+    assert asked_in_turn((plan, ()), (replace(plan, contents=left), ("contents",))) == [
+        [],
+        ["a is to be retired, and is not there"],
+    ]
+
+
+def test_changes_point_at_nothing_before_a_record_that_tells_all(log: Path) -> None:
+    """A writer begins anew there: an audit that remembers more would take what nobody wrote for good."""
+    (first, facts), *_ = with_facts(log)
+    named = {"since": 1, "shared": {"touched": {"id": 77, "is": ["adapter/x"]}}, "local": {}}
+    pointed = {"shared": {"touched": {"as": 77}}, "local": {}}
+
+    reader = FactsReader()
+    assert reader.of({**first, "sequence": 1}) == facts
+    assert reader.of({"sequence": 2, "facts": named}) == replace(facts, touched=("adapter/x",))
+    assert reader.of({"sequence": 3, "facts": {**pointed, "since": 2}}) == replace(facts, touched=("adapter/x",))
+    assert reader.of({**first, "sequence": 4}) == facts
+    assert reader.of({"sequence": 5, "facts": {**pointed, "since": 4}}) is None
+
+
+def test_entries_of_facts_that_are_told_in_full_again_are_the_same_objects(log: Path) -> None:
+    """All but the one that is another; and so they stay with the changes that follow."""
+    record, facts = next((one, facts) for one, facts in with_facts(log) if len(facts.contents) > 2)
+    record = {"sequence": 1, "facts": json.loads(json.dumps({"shared": facts.shared(), "local": facts.local()},
+                                                            default=asdict))}  # fmt: skip
+    reader = FactsReader()
+    first = reader.of(record)
+    again = json.loads(json.dumps({**record, "sequence": 2}))
+    again["facts"]["shared"]["contents"][1]["retained"] ^= True
+    second = reader.of(again)
+    third = reader.of(json.loads(json.dumps({**again, "sequence": 3})))
+    row = {"since": 3, "shared": {"contents": {"changed": [{"at": "0", "version": 99}]}}, "local": {}}
+    fourth = reader.of({"sequence": 4, "facts": row})
+
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert fourth is not None
+    assert [one.group for one in others(first.contents, second.contents)] == [first.contents[1].group]
+    assert third.contents is second.contents
+    assert [one.version for one in others(third.contents, fourth.contents)] == [99]
+
+
+@pytest.mark.parametrize("name", ["scratch_paused", "disk_problem", "resume_need_bytes"])
+def test_nothing_of_another_type_is_what_stood_there(name: str, log: Path) -> None:
+    """An empty text, a zero and ``false`` are all nothing, and each of them is another nothing."""
+    (record, facts), *_ = with_facts(log)
+    nothing = {"scratch_paused": 0, "disk_problem": False, "resume_need_bytes": False}[name]
+    assert not getattr(facts, name)
+    reader = FactsReader()
+    reader.of(record)
+    again = json.loads(json.dumps(record))
+    again["facts"]["local"][name] = nothing
+
+    with pytest.raises(ValueError, match=name):
+        reader.of(again)
+
+
+def test_changes_of_another_record_than_the_last_are_of_none_that_is_there(log: Path) -> None:
+    """They may change the same facts, and could be read: what the record between them told is missing."""
+    (first, facts), *_ = with_facts(log)
+    reader = FactsReader()
+    assert reader.of({**first, "sequence": 1}) == facts
+
+    assert reader.of({"sequence": 3, "facts": {"since": 2, "shared": {}, "local": {"active_tags": 5}}}) is None
+    assert reader.of({"sequence": 4, "facts": {"since": 3, "shared": {}, "local": {"active_tags": 5}}}) is None

@@ -84,3 +84,25 @@ def test_facts_that_stay_are_known_after_events_that_change_none_of_them() -> No
 
     assert log.told(COPIED) == []
     assert log.told(BORROWED) == ["adapter/a is borrowed by ('ref',), and was by ()"]
+
+
+def test_copies_of_an_adapter_that_was_replaced_are_gone_from_the_next_facts() -> None:
+    """Also where these are the same objects as before: what was retired is kept nowhere."""
+    log = Log()
+    log.told(replace(COPIED, to_load=("a",), to_retire=("a",)))
+    log.check.looks()["moved"](Seen({"trigger": "reconcile_adapters", "moved": {}}, "moved"), Found())
+
+    assert log.told(COPIED) == ['the "ref" copy holds other versions of adapter/a; nothing wrote it']
+
+
+def test_the_base_file_changes_with_what_writes_it_only() -> None:
+    """What stands there after that is believed once, and later not any more."""
+    base = ContentFacts("frozen-base", version=2, live=2, file=1)
+    one, two, three = (replace(PLAIN, contents=(replace(base, file=version),)) for version in (1, 2, 3))
+    log = Log()
+    assert log.told(one) == []
+    assert log.told(two) == ["the base file holds version 2, and nobody has written it"]
+    log.check.looks()["moved"](Seen({"trigger": "offload", "moved": {"base-file-write": 8}}, "moved"), Found())
+
+    assert log.told(three) == []
+    assert log.told(two) == ["the base file holds version 2, and nobody has written it"]

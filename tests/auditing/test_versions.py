@@ -128,14 +128,15 @@ def test_a_version_that_is_too_new_is_named_with_each_change_of_contents() -> No
     ]
 
 
-def test_what_was_held_before_a_fault_is_looked_at_again_after_it() -> None:
+@pytest.mark.parametrize("how", ["forget", "faulted"])
+def test_what_was_held_before_a_gap_is_looked_at_again_after_it(how: str) -> None:
     """The newest version is then not known: an entry that was not too new may be."""
     log = Log()
     log.told(PLAIN)
     log.trained(a=9)
     kept = replace(BASE, copies=(("ref", 9),))
     assert log.told(replace(PLAIN, contents=(kept, replace(A, version=9, live=9)))) == []
-    log.failed("faulted")
+    log.check.forget() if how == "forget" else log.failed("faulted")
     assert log.told(PLAIN) == []
 
     assert log.told(replace(PLAIN, contents=(kept, A))) == [f"frozen-base {TOO_NEW}"]
@@ -188,3 +189,35 @@ def test_a_version_that_an_accumulation_gives_is_told_later() -> None:
     later = replace(facts, contents=(replace(buffers, version=5, live=5), A))
     assert log.told(later) == []
     assert log.told(facts) == ["the facts name buffers 1, and the trainer has 5"]
+
+
+def test_an_end_after_a_gap_is_not_compared_with_facts_before_it() -> None:
+    """Whoever joins is told all versions, and of the step that ends next no facts are known."""
+    log = Log()
+    log.told(PLAIN)
+    assert log.trained(b=4) == ["trained tells version 4 of adapter/b, which it does not change"]
+    log.check.forget()
+    log.noted(notes.JOINED, a=3)
+
+    assert log.trained(b=5) == []
+
+
+def test_what_a_copy_holds_was_given_out_before() -> None:
+    """The facts after a gap name it in a copy alone, and a step gives no version twice."""
+    log = Log()
+    log.told(with_a(copies=(("ref", 7),)))
+
+    assert log.trained(a=7) == ["trained gives adapter/a version 7, 7 was given out before"]
+
+
+def test_a_first_end_behind_a_gap_need_not_tell_all_versions() -> None:
+    """The first one may be what is missing."""
+    log = Log()
+    log.check.begin(Seen({"schema": 2}, "opened"), Found())
+    log.told(PLAIN)
+    assert log.trained(a=4)[0] == "the first end of a session tells other versions as all than as changed"
+
+    log.check.begin(Seen({"schema": 2}, "opened"), Found())
+    log.check.forget()
+    log.told(PLAIN)
+    assert log.trained(a=4) == []
