@@ -29,6 +29,8 @@ OF_ANOTHER_FORMAT: Final = (
     "it is of another format, of a development or a later version; keep it as it is, and write to another path"
 )
 _SHOWN_MAX: Final = 60
+_READ_BYTES: Final = 2**18
+"""Read at once: by the 8 KiB of Python's default an audit takes two hundredths longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def _files(path: Path) -> Iterator[tuple[Path, Iterator[bytes]]]:
 def _begun(path: Path, stack: ExitStack) -> tuple[list[Path], BinaryIO | None]:
     """What was put aside, oldest first, and the file in use, None where there is none: as both were at one moment."""
     while True:
-        in_use = stack.enter_context(path.open("rb", buffering=1 << 18)) if path.exists() or not rotated(path) else None
+        in_use = stack.enter_context(path.open("rb", buffering=_READ_BYTES)) if path.exists() or not rotated(path) else None
         before = [one for _, one in sorted(rotated(path).items())]
         if in_use is None or _is_at(path, in_use):
             return before, in_use
@@ -139,7 +141,7 @@ def _opened(path: Path) -> tuple[Path, BinaryIO] | None:
     """A file that was put aside, and under which name: it may be compressed meanwhile. None where it was removed."""
     for one in dict.fromkeys((path, path.with_name(path.name.removesuffix(GZIP) + GZIP))):
         with suppress(FileNotFoundError):
-            return one, one.open("rb", buffering=1 << 18)
+            return one, one.open("rb", buffering=_READ_BYTES)
     return None
 
 
@@ -154,7 +156,7 @@ def lines_in_file(path: Path) -> Iterator[Record | Torn]:
 
 def _raw(path: Path, file: BinaryIO | None = None) -> Iterator[bytes]:
     try:
-        with file if file is not None else path.open("rb", buffering=1 << 18) as raw, _text(path, raw) as opened:
+        with file if file is not None else path.open("rb", buffering=_READ_BYTES) as raw, _text(path, raw) as opened:
             for number, line in enumerate(opened, start=1):
                 if number == 1 and line.startswith(_SPACED):
                     raise AuditError(str(path), OF_ANOTHER_FORMAT)
