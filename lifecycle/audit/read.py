@@ -120,10 +120,14 @@ def _files(path: Path) -> Iterator[tuple[Path, Iterator[bytes]]]:
         raise AuditError(str(path), f"it cannot be read: {error}") from error
 
 
+def _open(path: Path) -> BinaryIO:
+    return path.open("rb", buffering=_READ_BYTES)
+
+
 def _begun(path: Path, stack: ExitStack) -> tuple[list[Path], BinaryIO | None]:
     """What was put aside, oldest first, and the file in use, None where there is none: as both were at one moment."""
     while True:
-        in_use = stack.enter_context(path.open("rb", buffering=_READ_BYTES)) if path.exists() or not rotated(path) else None
+        in_use = stack.enter_context(_open(path)) if path.exists() or not rotated(path) else None
         before = [one for _, one in sorted(rotated(path).items())]
         if in_use is None or _is_at(path, in_use):
             return before, in_use
@@ -141,7 +145,7 @@ def _opened(path: Path) -> tuple[Path, BinaryIO] | None:
     """A file that was put aside, and under which name: it may be compressed meanwhile. None where it was removed."""
     for one in dict.fromkeys((path, path.with_name(path.name.removesuffix(GZIP) + GZIP))):
         with suppress(FileNotFoundError):
-            return one, one.open("rb", buffering=_READ_BYTES)
+            return one, _open(one)
     return None
 
 
@@ -156,7 +160,7 @@ def lines_in_file(path: Path) -> Iterator[Record | Torn]:
 
 def _raw(path: Path, file: BinaryIO | None = None) -> Iterator[bytes]:
     try:
-        with file if file is not None else path.open("rb", buffering=_READ_BYTES) as raw, _text(path, raw) as opened:
+        with file if file is not None else _open(path) as raw, _text(path, raw) as opened:
             for number, line in enumerate(opened, start=1):
                 if number == 1 and line.startswith(_SPACED):
                     raise AuditError(str(path), OF_ANOTHER_FORMAT)
