@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
+from lifecycle.audit.notes import NOTED
 from lifecycle.audit.values import DAMAGE, Values
 
 Record = dict[str, object]
-
-_NOTED: Final = "lifecycle.noted"
-"""Notes have keys of their own: facts in one are not what an event was decided on."""
 
 
 class ExpandedFacts(dict[str, Any]):
@@ -52,7 +50,7 @@ class Expander:
         see :func:`is_whole`.
         """
         told = record.get("facts")
-        if not isinstance(told, dict) or record.get("event") == _NOTED:
+        if not isinstance(told, dict) or record.get("event") == NOTED:  # facts in a note are its own
             return
         if "since" not in told:
             self._values.begin()

@@ -6,6 +6,8 @@ from typing import Final
 
 from states.guards_snapshots import SnapshotCall
 
+NOTED: Final = "lifecycle.noted"
+"""The event of a note's record."""
 JOINED: Final = "ranks joined"
 """Every version is told anew, and what was known of bytes, copies and tags is over."""
 ABORTED: Final = "a step was aborted"

@@ -17,8 +17,8 @@ from lifecycle.audit.rotation import GZIP, log_files, rotated
 from lifecycle.errors import AuditError
 
 __all__ = [
-    "FIRST_BYTES", "OF_ANOTHER_FORMAT", "Record", "Records", "Torn", "lines_in_file", "log_files", "parse_line",
-    "placed_lines", "raw_lines", "read_lines", "read_log",
+    "FIRST_BYTES", "OF_ANOTHER_FORMAT", "Record", "Records", "Torn", "ended_lines", "lines_in_file", "log_files",
+    "parse_line", "placed_lines", "raw_lines", "read_lines", "read_log",
 ]  # fmt: skip
 
 
@@ -96,6 +96,16 @@ def raw_lines(path: str | os.PathLike[str]) -> Iterator[tuple[Path, int, bytes]]
     Raises:
         AuditError: a file cannot be read, or is of another format.
     """
+    for file, number, line in ended_lines(path):
+        yield file, number, line.removesuffix(b"\n")
+
+
+def ended_lines(path: str | os.PathLike[str]) -> Iterator[tuple[Path, int, bytes]]:
+    """The same with their ends, which the last one may lack.
+
+    Raises:
+        AuditError: a file cannot be read, or is of another format.
+    """
     for file, lines in _files(Path(path)):
         for number, line in enumerate(lines, start=1):
             yield file, number, line
@@ -155,7 +165,7 @@ def lines_in_file(path: Path) -> Iterator[Record | Torn]:
     Raises:
         AuditError: it cannot be read, or is of another format.
     """
-    return (parse_line(line, number) for number, line in enumerate(_raw(path), start=1))
+    return (parse_line(line.removesuffix(b"\n"), number) for number, line in enumerate(_raw(path), start=1))
 
 
 def _raw(path: Path, file: BinaryIO | None = None) -> Iterator[bytes]:
@@ -164,7 +174,7 @@ def _raw(path: Path, file: BinaryIO | None = None) -> Iterator[bytes]:
             for number, line in enumerate(opened, start=1):
                 if number == 1 and line.startswith(_SPACED):
                     raise AuditError(str(path), OF_ANOTHER_FORMAT)
-                yield line.removesuffix(b"\n")
+                yield line
     except (OSError, EOFError, zlib.error) as error:
         raise AuditError(str(path), f"it cannot be read: {error}") from error
 

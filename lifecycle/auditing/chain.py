@@ -68,7 +68,7 @@ class Chain:
         if self._file is None and not is_opened:
             found.say(Kind.SESSION, "the log begins in the middle of a session")
         if self._sequence is None and is_opened and record.get("continues"):
-            self._hash, self._sequence = str(record.get("last_hash")), _number(sequence) - 1
+            self._hash, self._sequence = str(_plain(record.get("last_hash"))), _number(sequence) - 1
         if sequence != (self._sequence or 0) + 1:
             self.is_broken = True
             found.say(Kind.SEQUENCE, self._misnumbered(sequence))
@@ -85,7 +85,7 @@ class Chain:
             self._session(record, found)
             self._said(record, line.file, found, is_torn=torn is not None)
         self._file = line.file
-        self._sequence, self._hash = _number(sequence), str(record.get("hash"))
+        self._sequence, self._hash = _number(sequence), str(_plain(record.get("hash")))
         self._pend(record)
 
     def _misnumbered(self, sequence: object) -> str:
@@ -102,7 +102,8 @@ class Chain:
         if record.get("last_hash") != self._hash:
             found.say(Kind.SESSION, "the session goes on from another hash than that of the record before it")
         told = record.get("unfinished")
-        unfinished = [one.get("sequence") for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+        told = [one for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+        unfinished = [_plain(one.get("sequence")) for one in told]
         self._leave()
         if record.get("continues"):
             self._unfinished = []  # a session reads the file in use alone
@@ -127,7 +128,7 @@ class Chain:
         event = _plain(record.get("event"))
         if event == "lifecycle.began":
             self._leave()
-            self._open = record.get("sequence")
+            self._open = _plain(record.get("sequence"))
         elif event in _CLOSES:
             self._open = None
 

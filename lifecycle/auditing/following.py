@@ -69,6 +69,11 @@ class FactsReader:
         self._facts = facts
         return facts
 
+    @property
+    def entries(self) -> int:
+        """How many content groups the facts have that were read last."""
+        return 0 if self._facts is None else len(self._facts.contents)
+
     def in_full(self, record: dict[str, Any]) -> dict[str, Any]:
         """The record that was given last with all facts, instead of what is written. It itself where it tells none."""
         if self.told is None or "facts" not in record:

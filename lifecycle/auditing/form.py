@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from lifecycle.audit.notes import NOTED
 from lifecycle.places import PLACES
 
 _UTC: Final = timedelta(0)
@@ -14,10 +15,11 @@ _PLACES: Final = frozenset({*PLACES, "moved"})
 
 def problem_of(record: Mapping[str, Any]) -> str:
     """Why it is no record, empty where it is one. Its facts are looked at where values are made of them."""
-    if not _is_time(record.get("time")):
-        return f"its time is {record.get('time')!r}, which is no time in UTC"
+    time = record.get("time")
+    if not _is_time(time):
+        return f"its time is {time!r}, which is no time in UTC" if isinstance(time, str) else "its time is no text"
     totals = record.get("bytes")
-    if totals is None or record["event"] == "lifecycle.noted" or not isinstance(totals, dict):
+    if totals is None or record["event"] == NOTED or not isinstance(totals, dict):
         return ""
     if totals.keys() != _PLACES:
         return f"its bytes are of {', '.join(sorted(totals))}, places are {', '.join(sorted(_PLACES))}"

@@ -119,14 +119,15 @@ class Kept(Check):
             if note == SnapshotCall.RELEASE and (record["bytes"] or any(record["versions"].values())):
                 found.say(Kind.FACTS, f"{note} has copied something")
             if self._copies is not None:
-                held, tag = self._copies.setdefault(record["tag"], {}), record["tag"]
+                tag = record["tag"]
+                held, named = self._copies.setdefault(tag, {}), self._unknown.get(tag)
                 for group, version in record["versions"].items():
-                    if tag not in self._unknown and held.get(group) == version:
+                    if (named is None or group in named) and held.get(group) == version:
                         told = f'{note} changed {group} in "{tag}" to {version}, in which it was before'
                         found.say(Kind.FACTS, told)
                     held[group] = version
-                if tag in self._unknown:
-                    self._unknown[tag].update(record["versions"])
+                if named is not None:
+                    named.update(record["versions"])
                 self._copies[tag] = {group: one for group, one in held.items() if one is not None}
 
     def forget(self) -> None:

@@ -57,7 +57,7 @@ class Violation:
 
 @dataclass
 class Audited:
-    """What an audit has seen so far.
+    """What an audit has read so far: some records more than those whose violations were given, until it is over.
 
     Attributes:
         records: how many.
@@ -112,7 +112,7 @@ class Check:
         self.forget()
 
     def looks(self) -> Mapping[str, Look]:
-        """What looks at a record, by its event. Others are not shown to it, and of sessions only those that go on."""
+        """What looks at a record, by its event; others are not shown to it. A session that begins was told before."""
         return {}
 
     def facts(self, seen: Seen, facts: Facts, found: Found) -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import asdict, fields
 
 from lifecycle.audit.chain import SCHEMA
-from lifecycle.audit.read import raw_lines
+from lifecycle.audit.notes import NOTED
+from lifecycle.audit.read import ended_lines
 from lifecycle.audit.schema import KINDS, NotedRecord, OpenedRecord, ToldVerdict
 
 _DECODE: Final = msgspec.json.Decoder(dict[str, Any]).decode
 _CHECK: Final = msgspec.json.Decoder(type=Union[KINDS]).decode  # noqa: UP007 - of as many as there are
-_NOTED: Final = str(NotedRecord.__struct_config__.tag)
 _READ_TWICE: Final = (OpenedRecord, NotedRecord)
 """Kinds that hold more than their types name, or of which more is asked than nearly ever stands there."""
 _EVENTS: Final = {
@@ -39,6 +39,7 @@ class Line:
         text: as it was written, without its end.
         record: its keys, None where it is torn; with facts as they are written, and verdicts as the schema has them.
         problem: why it is no record of the schema, empty when it is one.
+        has_end: it was written to its end.
     """
 
     file: Path
@@ -46,6 +47,7 @@ class Line:
     text: bytes
     record: dict[str, Any] | None
     problem: str
+    has_end: bool
 
 
 def lines_of(path: str | os.PathLike[str]) -> Iterator[Line]:
@@ -54,9 +56,10 @@ def lines_of(path: str | os.PathLike[str]) -> Iterator[Line]:
     Raises:
         AuditError: a file cannot be read, or is of another format.
     """
-    for file, number, text in raw_lines(path):
+    for file, number, line in ended_lines(path):
+        text = line.removesuffix(b"\n")
         record, problem = _read(text)
-        yield Line(file, number, text, record, problem)
+        yield Line(file, number, text, record, problem, has_end=len(text) < len(line))
 
 
 def _read(text: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -87,8 +90,9 @@ def _read_as_it_is(text: bytes) -> tuple[dict[str, Any] | None, str]:
         if record.get("schema") == SCHEMA:
             _CHECK(text)
         else:
-            read = msgspec.convert(record, _Version1 if record.get("event") == _NOTED else _Transition1)
-            if isinstance(read, _Transition1) and read.verdicts is not UNSET:
+            msgspec.convert(record, _Version1)
+            read = msgspec.convert(record, _KINDS_1.get(record["event"], _Version1))
+            if isinstance(read, _Decided1):
                 record["verdicts"] = read.verdicts
     except msgspec.MsgspecError as error:
         return record, str(error)
@@ -108,12 +112,43 @@ class _Version1(msgspec.Struct, kw_only=True):
 
 
 class _Transition1(_Version1, kw_only=True):
-    """What is read of those that are no notes, where they have it."""
+    """A decision, or its end."""
 
-    verdicts: list[ToldVerdict] | UnsetType = UNSET
-    versions: dict[str, int | None] | UnsetType = UNSET
-    bytes: dict[str, int] | UnsetType = UNSET
-    held: dict[str, dict[str, int]] | UnsetType = UNSET
-    moved: dict[str, int] | UnsetType = UNSET
-    details: dict[str, Any] | UnsetType = UNSET
-    facts: dict[str, Any] | UnsetType = UNSET
+    transition: int
+    trigger: str
+    edge: str
+    source: str
+    target: str
+
+
+class _Decided1(_Transition1, kw_only=True):
+    verdicts: list[ToldVerdict]
+    facts: dict[str, Any] | None = None
+    """None where they are as they were."""
+
+
+class _Ended1(_Transition1, kw_only=True):
+    bytes: dict[str, int]
+    held: dict[str, dict[str, int]]
+    moved: dict[str, int]
+
+
+class _Moved1(_Ended1, kw_only=True):
+    versions: dict[str, int | None]
+    details: dict[str, Any]
+
+
+class _Noted1(_Version1, kw_only=True):
+    transition: int
+    note: str
+
+
+_KINDS_1: Final[dict[object, type[_Version1]]] = {
+    "lifecycle.began": _Decided1,
+    "lifecycle.refused": _Decided1,
+    "lifecycle.unchanged": _Decided1,
+    "lifecycle.moved": _Moved1,
+    "lifecycle.failed": _Ended1,
+    NOTED: _Noted1,
+}
+"""What is looked at of records of version 1. They may hold more."""

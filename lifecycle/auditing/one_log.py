@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lifecycle.audit.rotation import GZIP
 from lifecycle.audit.values import DAMAGE
 from lifecycle.auditing.asked import Asked
 from lifecycle.auditing.chain import Chain
@@ -29,9 +28,13 @@ from lifecycle.errors import AuditError
 from states import Facts
 
 LINES_MAX: Final = 128
+"""So many lines are held at a time, those of all logs together."""
 LINES_MIN: Final = 16
+"""As many of each log, however many logs there are: fewer take longer."""
 BYTES_MAX: Final = 2**20
-"""So many lines of all logs, or bytes of lines of each, are held at a time: what the caches of a processor hold."""
+"""No more lines of a log are held once they have so many bytes."""
+ENTRIES_MAX: Final = 4096
+"""As many content groups stand in the facts that are held of a log: a short line may change all of them."""
 _EVENTS: Final = {f"lifecycle.{event}": event for event in EVERY}
 _MESSAGE_MAX: Final = 600
 
@@ -43,7 +46,7 @@ class _Record:
     Attributes:
         line: it.
         found: what was found at it so far.
-        is_after_gap: something is missing before it, or was changed.
+        is_after_gap: something is missing before it, or it was changed.
         seen: the record as checks look at it, None from where not everything of it can be looked at.
         facts: its own, None where it tells none.
         whole: the same record with all of its facts, where it is compared with other ranks.
@@ -78,7 +81,7 @@ class LogAudit:
         self._path = path
         self._audited = audited
         self._projects = logs > 1
-        self._lines_max = max(LINES_MAX // logs, min(LINES_MAX, LINES_MIN))
+        self._lines_max = max(LINES_MAX // logs, LINES_MIN)
         self.first: Line | None = None
         self._last: Line | None = None
         self._torn: Line | None = None
@@ -91,11 +94,27 @@ class LogAudit:
 
     def run(self) -> Iterator[Violation | Projected]:
         """Violations, and after those of a record what other ranks must have in common with it."""
-        for lines in _batches(lines_of(self._path), self._lines_max):
+        for lines in self._batches():
             yield from self._audit(lines)
         yield from self._ended()
 
-    def _audit(self, lines: Iterable[Line]) -> Iterator[Violation | Projected]:
+    def _batches(self) -> Iterator[list[Line]]:
+        """Some lines at a time; what was read before an error is looked at before it is raised."""
+        batch, size_bytes, lines_max = list[Line](), 0, LINES_MIN
+        try:
+            for line in lines_of(self._path):
+                batch.append(line)
+                size_bytes += len(line.text)
+                if len(batch) >= lines_max or size_bytes >= BYTES_MAX:
+                    yield batch
+                    batch, size_bytes = [], 0
+                    lines_max = max(1, min(self._lines_max, ENTRIES_MAX // max(1, self._facts.entries)))
+        except AuditError:
+            yield batch
+            raise
+        yield batch
+
+    def _audit(self, lines: Sequence[Line]) -> Iterator[Violation | Projected]:
         """One check looks at all of these records, then the next one does.
 
         What a check needs is then at hand to the processor: it takes two thirds of the time of all checks in turn at
@@ -113,7 +132,7 @@ class LogAudit:
             if one.seen is not None and one.whole is not None:
                 yield Projected(one.line, one.whole)
 
-    def _chained(self, lines: Iterable[Line]) -> Iterator[_Record]:
+    def _chained(self, lines: Sequence[Line]) -> Iterator[_Record]:
         """Each record, and each line that is none before another one that is none."""
         for line in lines:
             torn, self._torn = self._torn, None
@@ -158,7 +177,7 @@ class LogAudit:
     def _ended(self) -> Iterator[Violation]:
         """What is wrong with a log that ends here."""
         torn, last = self._torn, self._last
-        if torn is not None and _has_end(torn):
+        if torn is not None and torn.has_end:
             yield _violation(Kind.TORN, torn, "it is no record")
         elif torn is not None:
             self._audited.cut_off[str(torn.file)] = torn.number
@@ -171,23 +190,7 @@ class LogAudit:
         yield from [_violation(kind, last, message) for kind, message in found]
 
 
-def _batches(lines: Iterator[Line], lines_max: int) -> Iterator[list[Line]]:
-    """So many lines at a time; what was read before an error is looked at before it is raised."""
-    batch, size_bytes = list[Line](), 0
-    try:
-        for line in lines:
-            batch.append(line)
-            size_bytes += len(line.text)
-            if len(batch) == lines_max or size_bytes >= BYTES_MAX:
-                yield batch
-                batch, size_bytes = [], 0
-    except AuditError:
-        yield batch
-        raise
-    yield batch
-
-
-def _show(check: Check, records: Iterable[_Record]) -> None:
+def _show(check: Check, records: Sequence[_Record]) -> None:
     """Records in their order to one check, which forgets what it knows where something is missing between two."""
     looks, facts_are_seen = check.looks(), type(check).facts is not Check.facts
     for one in records:
@@ -207,15 +210,6 @@ def _show(check: Check, records: Iterable[_Record]) -> None:
         except DAMAGE as error:  # a value that no record has
             one.spoil(f"its values cannot be compared: {type(error).__name__}: {error}")
             check.forget()
-
-
-def _has_end(line: Line) -> bool:
-    """Whether the last line of a file was written to its end, and not cut off. False of what is no plain file."""
-    if line.file.suffix == GZIP or not line.file.is_file():
-        return False
-    with line.file.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read() == b"\n"
 
 
 def _violation(kind: Kind, line: Line, message: str) -> Violation:

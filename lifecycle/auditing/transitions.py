@@ -13,6 +13,8 @@ from lifecycle.auditing.members import FAULTED
 from states.replay import EDGES
 
 _SAME: Final = ("trigger", "edge", "source")
+_OPEN: Final = ("sequence", "transition", *_SAME, "target")
+"""What is kept of what began until it ends."""
 _SAME_OF: Final = itemgetter("transition", *_SAME)
 _EDGE_OF: Final = itemgetter("source", "trigger", "edge", "target")
 _TURNS: Final = notes.COPIED | {notes.ABORTED, notes.ACCUMULATED, notes.OUTSIDE}
@@ -45,7 +47,7 @@ class Pairs(Check):
         if last is not None and number != last + 1:
             found.say(Kind.NUMBERING, f"transition {number} follows {last}")
         if seen.event == "began":
-            self._open = seen.record
+            self._open = {key: seen.record[key] for key in _OPEN}
         self._number = number
 
     def _ended(self, seen: Seen, found: Found) -> None:

@@ -22,6 +22,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def found_by(lines_max: int, log: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Violation], Audited]:
     """What is found with so many lines at a time, and what was read."""
     monkeypatch.setattr(one_log, "LINES_MAX", lines_max)
+    monkeypatch.setattr(one_log, "LINES_MIN", min(lines_max, one_log.LINES_MIN))
     audited = Audited()
     return list(audit_logs([log], audited)), audited
 
@@ -70,6 +71,23 @@ def test_large_lines_are_held_a_few_at_a_time(good: Path, monkeypatch: pytest.Mo
 
     assert list(audit_logs([good])) == []
     assert max(held) == 1
+
+
+def test_records_of_many_adapters_are_held_a_few_at_a_time(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short line may change all of them, and each record has facts of its own."""
+    held: list[int] = []
+    show = one_log._show
+
+    def seen(check: object, records: list[object]) -> None:
+        held.append(len(records))
+        show(check, records)  # type: ignore[arg-type]  # as they were handed over
+
+    monkeypatch.setattr(one_log, "_show", seen)
+    monkeypatch.setattr(one_log, "ENTRIES_MAX", 8)
+
+    assert list(audit_logs([good])) == []
+    assert held[0] == one_log.LINES_MIN, "nothing is known of the first"
+    assert max(held[len(held) // 2 :]) <= 2
 
 
 def test_what_was_read_before_an_error_is_looked_at(good: Path, tmp_path: Path) -> None:

@@ -14,7 +14,9 @@ from typing import Final
 import pytest
 from typer.testing import CliRunner
 
-from lifecycle.auditing import Kind
+from lifecycle.audit.chain import chain_hash
+from lifecycle.audit.plain import compact_json
+from lifecycle.auditing import Audited, Kind, audit_logs, one_log
 from lifecycle.cli.app import app
 from tests.auditing.logs import good_log, records_of, write_chained
 
@@ -126,7 +128,7 @@ def test_whatever_is_in_a_log_of_version_1_is_a_violation_and_nothing_worse(
     assert Kind.MALFORMED.value in {one["kind"] for one in found}
 
 
-DEEP_RUN: Final = b"[" * 990 + b"]" * 990
+DEEP_RUN: Final = b"[" * 992 + b"]" * 992
 """As deep as a line may be."""
 
 
@@ -221,3 +223,54 @@ def test_output_that_cannot_be_written_ends_with_2(options: list[str], good: Pat
 
     assert done.returncode == 2
     assert done.stderr.decode() == "error: [Errno 28] No space left on device\n"
+
+
+def test_a_record_of_version_1_that_lacks_a_key_is_no_record(tmp_path: Path) -> None:
+    """In the middle and as the last one; no check keeps of it what it does not have."""
+    lines = (Path(__file__).parents[1] / "audit" / "version_1.jsonl").read_bytes().splitlines()
+    path, previous, chained = tmp_path / "audit.jsonl", "", list[bytes]()
+    for at, line in enumerate(lines):
+        record = json.loads(line)
+        for key in record:
+            if key in {"sequence", "hash", "event"}:
+                continue
+            without = {name: one for name, one in record.items() if name not in {key, "hash"}}
+            changed = compact_json({**without, "hash": chain_hash(previous, without)}).encode()
+            for after in ([], lines[at + 1 :]):
+                path.write_bytes(b"".join(one + b"\n" for one in (*chained, changed, *after)))
+                for one in audit_logs([path]):
+                    assert one.kind is not Kind.UNFINISHED or one.line > at, (at, key, one)
+        chained.append(line)
+        previous = record["hash"]
+
+
+def test_a_line_that_is_being_written_is_cut_off_whatever_becomes_of_it(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writer ends it while what stands before it is looked at: what was read of it counts."""
+    log, text = tmp_path / "audit.jsonl", good.read_bytes()
+    log.write_bytes(text[:-40])
+    show = one_log._show
+
+    def meanwhile(check: object, records: object) -> None:
+        log.write_bytes(text)
+        show(check, records)  # type: ignore[arg-type]  # as they were handed over
+
+    monkeypatch.setattr(one_log, "_show", meanwhile)
+    monkeypatch.setattr(one_log, "LINES_MIN", 1_000)
+    audited_then = Audited()
+
+    found = list(audit_logs([log], audited_then))
+
+    assert Kind.TORN not in {one.kind for one in found}
+    assert audited_then.cut_off == {str(log): len(text.splitlines())}
+
+
+def test_the_last_line_of_a_compressed_file_is_torn_where_it_was_written_to_its_end(good: Path, tmp_path: Path) -> None:
+    """As that of any other file."""
+    path = tmp_path / "audit.jsonl.1.gz"
+    path.write_bytes(gzip.compress(good.read_bytes() + b"hello\n"))
+
+    _, found = audited(path)
+
+    assert [one["kind"] for one in found] == [Kind.TORN.value]

@@ -66,6 +66,17 @@ def test_what_a_call_names_is_known_where_an_event_may_have_written_the_rest() -
     assert log.told(PLAIN) == [], "what nobody has named may be anything"
 
 
+def test_a_call_that_changes_nothing_is_found_behind_an_event_too() -> None:
+    """What a call has named is known: the second one cannot have changed it to what it was."""
+    log = Log()
+    log.told(COPIED)
+    log.check.looks()["moved"](Seen({"trigger": "switch_model", "moved": {"snapshot": 8}}, "moved"), Found())
+    log.check._unknown["ref"] = set()
+
+    assert log.keeps(a=4) == []
+    assert log.keeps(a=4) == ['keep_model changed adapter/a in "ref" to 4, in which it was before']
+
+
 def test_who_borrows_changes_with_a_call_only() -> None:
     """What changes in the facts after one is believed, and later not any more."""
     log = Log()
