@@ -55,7 +55,7 @@ def first_difference(one: Iterable[Mapping[str, object]], other: Iterable[Mappin
     for index, (left, right) in enumerate(zip_longest(canonical(one), canonical(other))):
         if left is None or right is None:
             return Unlike(index, "", left, right)
-        found = None if left == right else _unlike(left, right)  # at once: it nearly always is so
+        found = _unlike(left, right)
         if found is not None:
             return Unlike(index, *found)
     return None
@@ -71,10 +71,12 @@ def _projected(record: Mapping[str, object]) -> Record:
 
 def _unlike(one: Mapping[str, object], other: Mapping[str, object]) -> tuple[str, object, object] | None:
     """The first key that differs, of mappings inside too, and both values."""
+    if one == other:  # at once: they nearly always are
+        return None
     for key in (*one, *(key for key in other if key not in one)):
         left, right = one.get(key), other.get(key)
         if isinstance(left, Mapping) and isinstance(right, Mapping):
-            found = None if left == right else _unlike(left, right)  # at once: it nearly always is so
+            found = _unlike(left, right)
             if found is not None:
                 return f"{key}.{found[0]}", *found[1:]
         elif left != right or (key in one) != (key in other):

@@ -70,9 +70,7 @@ class Kept(Check):
         groups = {one.group for one in facts.contents}
         for tag in told.keys() | known.keys():
             followed = groups & self._unknown.get(tag, groups)
-            was, now = ({one: held[one] for one in followed & held.keys()}
-                        for held in (known.get(tag, {}), told.get(tag, {})))  # fmt: skip
-            _compare_tag(tag, was, now, found)
+            _compare_tag(tag, _among(known.get(tag, {}), followed), _among(told.get(tag, {}), followed), found)
 
     def _compare_entries(self, before: Facts, facts: Facts, found: Found) -> None:
         """By whom an entry is borrowed, and its file, where nothing has changed these."""
@@ -135,6 +133,10 @@ class Kept(Check):
         self._copies = self._facts = None
         self._lends = self._has_file = self._is_written = False
         self._unknown = {}
+
+
+def _among(held: Mapping[str, int], groups: set[str]) -> dict[str, int]:
+    return {group: version for group, version in held.items() if group in groups}
 
 
 def _compare_tag(tag: str, known: Mapping[str, int], told: Mapping[str, int], found: Found) -> None:

@@ -57,32 +57,32 @@ def test_lines_that_are_none_are_found_across_batches(
     assert all(one == found[0] for one in found)
 
 
-def test_large_lines_are_held_a_few_at_a_time(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many: as many bytes as are allowed, and one more line."""
-    held: list[int] = []
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records one check is shown at a time, batch by batch."""
+    counts: list[int] = []
     show = one_log._show
 
     def seen(check: object, records: list[object]) -> None:
-        held.append(len(records))
+        counts.append(len(records))
         show(check, records)  # type: ignore[arg-type]  # as they were handed over
 
     monkeypatch.setattr(one_log, "_show", seen)
+    return counts
+
+
+def test_large_lines_are_held_a_few_at_a_time(good: Path, held: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many: as many bytes as are allowed, and one more line."""
     monkeypatch.setattr(one_log, "BYTES_MAX", 1)
 
     assert list(audit_logs([good])) == []
     assert max(held) == 1
 
 
-def test_records_of_many_adapters_are_held_a_few_at_a_time(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_of_many_adapters_are_held_a_few_at_a_time(
+    good: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A short line may change all of them, and each record has facts of its own."""
-    held: list[int] = []
-    show = one_log._show
-
-    def seen(check: object, records: list[object]) -> None:
-        held.append(len(records))
-        show(check, records)  # type: ignore[arg-type]  # as they were handed over
-
-    monkeypatch.setattr(one_log, "_show", seen)
     monkeypatch.setattr(one_log, "ENTRIES_MAX", 8)
 
     assert list(audit_logs([good])) == []
