@@ -11,7 +11,9 @@ from lifecycle.auditing.ranks import compare
 
 
 def audit_logs(paths: Sequence[str | os.PathLike[str]], audited: Audited | None = None) -> Iterator[Violation]:
-    """Replay logs and give each violation, in the order of the records. Holds up to 128 records of a log at a time.
+    """Replay logs and give the violations of some records at a time, in the order of the records.
+
+    Holds up to 128 records, and at least 16 of each log.
 
     Args:
         paths: one log, or the logs of one run, one a rank. What was put aside of a log is read before it.
